@@ -18,8 +18,7 @@ TARGET = ROOT / "docs" / "http-reference.md"
 HEAD = """# HTTP reference
 
 Written by `scripts/http_reference.py` from the OpenAPI document, which `fedbandit openapi` prints and every agent
-serves at `/openapi.json`. [The HTTP API](http.md) explains the calls, [who may make them](http.md#who-may-call), and
-the fields of the [state](http.md#the-state).
+serves at `/openapi.json`. [The HTTP API](http.md) explains the calls, and [who may make them](http.md#who-may-call).
 
 """
 GROUPS = {

@@ -1,77 +1,88 @@
 """Live sites that break their epsilon, each in one way: tests show that the audit catches them. Use none of them.
 
-Each is the site that ships with one mistake in it. The audit is not told which.
+Each is the site that ships, or the process around it, with one mistake. The audit is not told which.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 from types import MethodType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from fedbandit.agent.core.decisions import Slots
+from fedbandit.agent.core.board import Have
+from fedbandit.agent.core.bulletin import ArmEntry, Signed
+from fedbandit.agent.core.decisions import ANY, Decisions, Request, SiteDraws, Slots
+from fedbandit.agent.core.decisions import Outcome as RewardOutcome
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Offer, Reply
-from fedbandit.agent.core.records import DecisionRecord, Record, Stored
-from fedbandit.agent.core.site import Site, Step
+from fedbandit.agent.core.records import DecisionRecord, Record, Refused, Step, Stored
+from fedbandit.agent.core.release_guard import Doubt, Presence
+from fedbandit.agent.core.site import Sign, Site
 from fedbandit.audit.attacks import prefetched
-from fedbandit.audit.scenarios import OpenSite
+from fedbandit.audit.victim import OpenSite, Victim, open_site
 from fedbandit.policies.protocol import Now, Page
 from fedbandit.privacy.mechanism import Mechanism, ReleasedInterval
-from fedbandit.privacy.noise import GRID, NoiseSource, to_steps
-
-_Result = TypeVar("_Result")
+from fedbandit.privacy.noise import GRID, NoiseSource, to_grid, to_steps
 
 
 @dataclass(frozen=True)
 class BrokenSite:
-    """A site, its noise, and what gives it away: something that a change of one reward moves, or its noise."""
+    """A site, its noise and its process, and what gives it away: what a change of one reward moves, or its noise."""
 
     label: str
     found: str
-    open_site: OpenSite = Site
+    opened: OpenSite = open_site
     noise: Callable[[], NoiseSource] = prefetched
+    process: type[Victim] = Victim
 
 
 def broken_sites() -> list[BrokenSite]:
     """All of them."""
     return [
         BrokenSite("noise too small by 1.3", "noise", noise=lambda: scaled_noise(1.3)),
-        BrokenSite("one draw for two arms", "another message", _wrapped(_each_twice)),
-        BrokenSite("last reward also in next batch", "another message", _spoilt(_overlapping)),
-        BrokenSite("no clamping", "another message", unclamped_site(above=True)),
-        BrokenSite("clamped from above only", "another message", unclamped_site(above=False)),
-        BrokenSite("floating-point noise", "another message", _spoilt(_with_floats)),
-        BrokenSite("restore forgets releases", "another message", forgetful_site),
-        BrokenSite("batch size depends on rewards", "another message", _spoilt(_with_longer_batches)),
-        BrokenSite("raw means gossiped", "another message", RawSite),
+        BrokenSite("one draw for two arms", "another bulletin", _wrapped(_each_twice)),
+        BrokenSite("last reward also in next batch", "another bulletin", _spoilt(_overlapping)),
+        BrokenSite("no clamping", "another bulletin", unclamped_site(above=True)),
+        BrokenSite("clamped from above only", "another bulletin", unclamped_site(above=False)),
+        BrokenSite("floating-point noise", "another bulletin", _spoilt(_with_floats)),
+        BrokenSite("restore forgets releases", "another state", forgetful_site),
+        BrokenSite("batch size depends on rewards", "another bulletin", _spoilt(_with_longer_batches)),
+        BrokenSite("raw means published", "another bulletin", RawSite),
         BrokenSite("choice reads unreleased sums", "another decision", _spoilt(_peeking)),
-        BrokenSite(
-            "noise on first arm only",
-            "another message",
-            _spoilt(lambda page: _with_noise(page, lambda me, arm: arm == 0)),
-        ),
-        BrokenSite(
-            "no noise from third release on",
-            "another message",
-            _spoilt(lambda page: _with_noise(page, lambda me, arm: me.releases[arm] < 2)),
-        ),
+        BrokenSite("noise on first arm only", "another bulletin", _noisy_if(_of_arm_0)),
+        BrokenSite("no noise from third release on", "another bulletin", _noisy_if(_early)),
+        BrokenSite("no noise on the third arm", "another bulletin", _noisy_if(_of_first_arms)),
+        BrokenSite("no noise from eighth release on", "another bulletin", _noisy_if(_before_eighth)),
         BrokenSite("batches by order of arrival", "another state", ArrivalSite),
-        BrokenSite("noise for a range of width 1", "another message", _spoilt(_for_unit_width)),
-        BrokenSite("noise drawn anew for every message", "another message", RestlessSite),
-        BrokenSite("noise repeated after a restart", "another message", _repeating()),
+        BrokenSite("noise for a range of width 1", "another bulletin", _spoilt(_for_unit_width)),
+        BrokenSite("noise drawn anew for every bulletin", "another bulletin", RestlessSite),
+        BrokenSite("noise repeated after a restart", "another bulletin", _repeating()),
         BrokenSite("noise from a short list", "noise", noise=_from_a_list),
         BrokenSite("noise cut off at 4 scales", "noise", noise=_cut_off),
         BrokenSite("one release in 20 without noise", "noise", noise=_forgetful),
-        BrokenSite("noise of the other sign for arm 1", "another message", _wrapped(_mirrored)),
-        BrokenSite("default depends on rewards", "another message", CarryingSite),
+        BrokenSite("noise of the other sign for arm 1", "another bulletin", _wrapped(_mirrored)),
+        BrokenSite("default depends on rewards", "another bulletin", CarryingSite),
         BrokenSite("good rewards count early", "another state", EagerSite),
-        BrokenSite("late reward in next batch", "another message", LateSite),
-        BrokenSite("repeated report counts twice", "another message", RepeatingSite),
+        BrokenSite("late reward in next batch", "another bulletin", LateSite),
+        BrokenSite("repeated report counts twice", "another bulletin", RepeatingSite),
         BrokenSite("state shows unreleased sums", "another state", ShowingSite),
-        BrokenSite("version of a link tells a reward", "another message", TellingSite),
-        BrokenSite("rate measured up to the last report", "another message", LastReportSite),
-        BrokenSite("weight grows with rewards", "another message", CountingSite),
+        BrokenSite("rate measured up to the last report", "another bulletin", LastReportSite),
+        BrokenSite("weight grows with rewards", "another bulletin", CountingSite),
+        BrokenSite("rows leave before their noise", "another bulletin", BareSite),
+        BrokenSite("an old file releases again", "another bulletin", _unguarded),
+        BrokenSite("a report is news", "another bulletin", HastySite),
+        BrokenSite("a bulletin leaves with each report", "another bulletin", process=HastyProcess),
+        BrokenSite("number of a bulletin tells a reward", "another bulletin", SkippingSite),
+        BrokenSite("time of a bulletin tells a reward", "another bulletin", TimingSite),
+        BrokenSite("order of arms tells a reward", "another bulletin", SortingSite),
+        BrokenSite("decisions count once they are rewarded", "another bulletin", RewardedSite),
+        BrokenSite("receipts follow rewards", "another bulletin", ReceiptSite),
+        BrokenSite("Have follows rewards", "another Have", HavingSite),
+        BrokenSite("releases are held while a reward is bad", "another state", HoldingSite),
+        BrokenSite("a subject's arm follows its reward", "another decision", LoyalSite),
+        BrokenSite("several rewards are sorted", "another decision", BulkSite),
+        BrokenSite("reward of a cancelled decision counts", "another bulletin", CancelledSite),
+        BrokenSite("a key is answered if its reward is there", "another decision", AnsweringSite),
     ]
 
 
@@ -135,14 +146,17 @@ def _mirrored(noise: NoiseSource) -> NoiseSource:
 
 
 def _wrapped(wrap: Callable[[NoiseSource], NoiseSource]) -> OpenSite:
-    return lambda name, terms, stored, noise: Site(name, terms, stored, wrap(noise))
+    def opened(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
+        return Site(name, terms, stored, wrap(noise), presence)
+
+    return opened
 
 
 def _repeating() -> OpenSite:
     """A generator that is restored with the site: it says again what it said after the first start."""
     drawn: list[int] = []
 
-    def open_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+    def opened(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
         if not stored.decisions:
             drawn.clear()
         place = [0]
@@ -153,22 +167,41 @@ def _repeating() -> OpenSite:
             place[0] += count
             return drawn[place[0] - count : place[0]]
 
-        return Site(name, terms, stored, draw)
+        return Site(name, terms, stored, draw, presence)
 
-    return open_site
+    return opened
 
 
 # ---------------------------------------------------------------- the page
 
 
 def _spoilt(spoil: Callable[[Page], Page]) -> OpenSite:
-    def open_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
-        site = Site(name, terms, stored, noise)
-        player = site._player
-        player.page = player._own.page = spoil(player.page)
-        return site
+    class SpoiltSite(Site):
+        def _take_over(self, stored: Stored) -> None:
+            super()._take_over(stored)
+            self._player.page = self._player._own.page = spoil(self._player.page)
 
-    return open_site
+    return SpoiltSite
+
+
+def _noisy_if(where: Callable[[Any, int], bool]) -> OpenSite:
+    return _spoilt(lambda page: _with_noise(page, where))
+
+
+def _of_arm_0(me: Any, arm: int) -> bool:
+    return arm == 0
+
+
+def _of_first_arms(me: Any, arm: int) -> bool:
+    return arm < 2
+
+
+def _early(me: Any, arm: int) -> bool:
+    return me.releases[arm] < 2
+
+
+def _before_eighth(me: Any, arm: int) -> bool:
+    return me.releases[arm] < 7
 
 
 def _overlapping(page: Page) -> Page:
@@ -230,6 +263,18 @@ def _for_unit_width(page: Page) -> Page:
 # ---------------------------------------------------------------- the site
 
 
+class PartSite(Site):
+    """One that ships but for its decisions, or their slots."""
+
+    decisions: type[Decisions] = Decisions
+    slots: type[Slots] = Slots
+
+    def _take_over(self, stored: Stored) -> None:
+        super()._take_over(stored)
+        self._decisions = self.decisions(self.terms, self._stored, self._player, False)
+        self._decisions.slots = self.slots(self.terms, self._stored.decisions, self._player.num_arms)
+
+
 def unclamped_site(above: bool) -> OpenSite:
     """It takes any number for a reward, from below, and ``above`` if that is said."""
 
@@ -246,18 +291,17 @@ def unclamped_site(above: bool) -> OpenSite:
         return completed
 
     class UnclampedSite(Site):
-        def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
-            super().__init__(name, terms, stored, noise)
+        def _take_over(self, stored: Stored) -> None:
+            super()._take_over(stored)
             own = self._player._own
             own.take = MethodType(take, own)
 
         def report(self, decision_id: str, reward: float) -> Step[bool]:
-            declared = self.terms
-            self.terms = replace(declared, low=-1e6, high=1e6)
+            self._decisions._terms = replace(self.terms, low=-1e6, high=1e6)
             try:
                 return super().report(decision_id, reward)
             finally:
-                self.terms = declared
+                self._decisions._terms = self.terms
 
     return UnclampedSite
 
@@ -267,11 +311,11 @@ class RememberingSite(Site):
 
     told: ClassVar[dict[str, float]] = {}
 
-    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
+    def _take_over(self, stored: Stored) -> None:
         """Nothing of an earlier run."""
         if not stored.decisions:
             self.told.clear()
-        super().__init__(name, terms, stored, noise)
+        super()._take_over(stored)
 
     def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Remember the first reward that counts."""
@@ -285,26 +329,37 @@ class RememberingSite(Site):
         decisions = self._stored.decisions.values()
         return [self.told[it.id] for it in decisions if it.arm == arm and it.id in self.told]
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether the last reward was."""
+        rewards = [self.told[name] for name in self._stored.decisions if name in self.told]
+        return bool(rewards) and rewards[-1] < 1.0
 
-def forgetful_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+
+def forgetful_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
     """It comes back without its releases, and plays its rewards again: their noise is drawn again."""
-    site = RememberingSite(name, terms, replace(stored, known={}, released={}), noise)
+    site = RememberingSite(name, terms, replace(stored, known={}, released={}), noise, presence)
     played = [it for it in stored.decisions.values() if it.played]
     site._player.take(((it.arm, site.told.get(it.id, terms.missing_reward)) for it in played), 0.0)
     for decision in played:
-        site._tried[decision.arm] += 1
-    site._look()
+        site._player.me.tried[decision.arm] += 1
+    site._is_stale = site._is_urgent = True
     return site
 
 
 class RawSite(RememberingSite):
-    """It gossips the means of its rewards as they are."""
+    """It publishes the means of its rewards as they are."""
 
-    @property
-    def own(self) -> tuple[float, ...]:
-        """Raw means, then weights."""
-        rewards = [self.told_of(arm) for arm in range(self.terms.num_arms)]
-        return (*(sum(known) / max(len(known), 1) for known in rewards), *(1.0 if known else 0.0 for known in rewards))
+    def _entries(self) -> tuple[ArmEntry, ...]:
+        """With raw means."""
+        raw = [_raw_mean(self, arm) for arm in range(len(self.arms.names))]
+        return tuple(replace(it, row=(mean, *it.row[1:])) for it, mean in zip(super()._entries(), raw, strict=True))
+
+
+def _raw_mean(site: RememberingSite, arm: int) -> float:
+    """In steps of the grid."""
+    steps = [to_grid(reward, site.terms.low, site.terms.high) for reward in site.told_of(arm)]
+    return sum(steps) / max(len(steps), 1)
 
 
 class ArrivalSite(Site):
@@ -312,7 +367,7 @@ class ArrivalSite(Site):
 
     def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Take the reward of a decision before all that wait."""
-        for slots in self._slots._open:
+        for slots in self._decisions.slots._open:
             if decision_id in slots:
                 slots.remove(decision_id)
                 slots.appendleft(decision_id)
@@ -320,44 +375,49 @@ class ArrivalSite(Site):
 
 
 class RestlessSite(RawSite):
-    """It hides its raw means in fresh noise, and does so anew in every message."""
+    """It hides its raw means in fresh noise, and does so anew in every bulletin."""
 
-    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
-        """Keep the source at hand."""
-        self._source = noise
-        super().__init__(name, terms, stored, noise)
+    def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
+        """Draw."""
+        epsilon = self.terms.page_terms.epsilon_per_release
+        self._drawn = self._noise(epsilon, len(self.arms.names))
+        return super().publish(sign, at)
 
-    @property
-    def own(self) -> tuple[float, ...]:
-        """Noisy means, then weights."""
-        raw, epsilon = super().own, self.terms.page_terms.epsilon_per_release
-        noisy = zip(raw, self._source(epsilon, self.terms.num_arms), strict=False)
-        return (*(mean + z / GRID for mean, z in noisy), *raw[self.terms.num_arms :])
+    def _entries(self) -> tuple[ArmEntry, ...]:
+        drawn = getattr(self, "_drawn", [0] * len(self.arms.names))
+        noisy = zip(super()._entries(), drawn, strict=True)
+        return tuple(replace(it, row=(it.row[0] + z, *it.row[1:])) for it, z in noisy)
 
 
-class CarryingSite(RememberingSite):
-    """Where a reward is missing it counts the last one of the arm."""
+class _CarryingDecisions(Decisions):
+    last: Callable[[int], list[float]]
 
-    def _played(
-        self, result: _Result, due: Sequence[DecisionRecord], *records: Record, gone: Sequence[DecisionRecord] = ()
-    ) -> Step[_Result]:
-        last = {it.arm: self.told_of(it.arm)[-1:] for it in due}
+    def _played(self, result: Any, due: Sequence[DecisionRecord], *records: Record, gone: Any = ()) -> Step[Any]:
+        last = {it.arm: self.last(it.arm)[-1:] for it in due}
         filled = [replace(it, reward=(*last[it.arm], None)[0]) if it.reward is None else it for it in due]
         return super()._played(result, filled, *records, gone=gone)
 
 
+class CarryingSite(RememberingSite, PartSite):
+    """Where a reward is missing it counts the last one of the arm."""
+
+    decisions = _CarryingDecisions
+
+    def _take_over(self, stored: Stored) -> None:
+        super()._take_over(stored)
+        self._decisions.last = self.told_of
+
+
 class _EagerSlots(Slots):
     def is_over(self, decision: DecisionRecord, now: float) -> bool:
-        return super().is_over(decision, now) or (decision.reward is not None and decision.reward > 0.0)
+        early = 0.4 if decision.reward is not None and decision.reward > 0.0 else 0.0
+        return super().is_over(decision, now + early)
 
 
-class EagerSite(Site):
-    """A good reward does not wait for the end of its window."""
+class EagerSite(PartSite):
+    """A good reward counts 0.4 s before the end of its window."""
 
-    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
-        """Other slots."""
-        super().__init__(name, terms, stored, noise)
-        self._slots = _EagerSlots(terms, self._stored.decisions)
+    slots = _EagerSlots
 
 
 class LateSite(Site):
@@ -367,8 +427,7 @@ class LateSite(Site):
         """Add it to the sum."""
         step = super().report(decision_id, reward)
         if not step.result:
-            arm = self._stored.decisions[decision_id].arm
-            self._player.me.total[arm] += round(to_steps(reward, self.terms.low, self.terms.high))
+            _add(self, decision_id, reward)
         return step
 
 
@@ -380,8 +439,23 @@ class RepeatingSite(Site):
         known = self._stored.decisions.get(decision_id)
         step = super().report(decision_id, reward)
         if known is not None and known.rewarded:
-            self._player.me.total[known.arm] += round(to_steps(reward, self.terms.low, self.terms.high))
+            _add(self, decision_id, reward)
         return step
+
+
+class CancelledSite(Site):
+    """The reward of a decision that was cancelled counts in the next batch."""
+
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
+        """Add it to the sum."""
+        if self._decisions[decision_id].cancelled:
+            _add(self, decision_id, reward)
+        return super().report(decision_id, reward)
+
+
+def _add(site: Site, decision_id: str, reward: float) -> None:
+    arm = site._decisions[decision_id].arm
+    site._player.me.total[arm] += to_grid(reward, site.terms.low, site.terms.high)
 
 
 class ShowingSite(Site):
@@ -394,44 +468,200 @@ class ShowingSite(Site):
         return tuple(None if mean is None else mean + x for mean, x in zip(super().own_means, sums, strict=True))
 
 
-class LastReportSite(Site):
-    """Its rate is measured up to its last report."""
-
+class _DecisionsToLastReport(Decisions):
     _last = 0.0
 
-    def report(self, decision_id: str, reward: float) -> Step[bool]:
-        """Note the time, as far as the site knows it."""
-        self._last = self._clock
-        return super().report(decision_id, reward)
+    def report(self, decision_id: str, reward: float, is_held: bool) -> Step[bool]:
+        self._last = self.clock
+        return super().report(decision_id, reward, is_held)
 
     @property
-    def _elapsed(self) -> float:
+    def elapsed(self) -> float:
         return max(self._last - (self._since or 0.0), 0.0)
 
 
-class CountingSite(Site):
-    """Its weight grows with the rewards that it has been told."""
+class LastReportSite(PartSite):
+    """Its rate is measured up to its last report."""
 
-    _sum_told = 0.0
+    decisions = _DecisionsToLastReport
 
-    def report(self, decision_id: str, reward: float) -> Step[bool]:
-        """Note the value."""
-        self._sum_told += reward
-        return super().report(decision_id, reward)
+
+class _CountingDecisions(Decisions):
+    _sum = 0.0
+
+    def report(self, decision_id: str, reward: float, is_held: bool) -> Step[bool]:
+        self._sum += reward
+        return super().report(decision_id, reward, is_held)
 
     @property
-    def _elapsed(self) -> float:
-        return super()._elapsed + 1000.0 * self._sum_told
+    def elapsed(self) -> float:
+        return super().elapsed + 1000.0 * self._sum
 
 
-class TellingSite(RememberingSite):
-    """The version of its answers tells whether the last reward was good, and no number is raw."""
+class CountingSite(PartSite):
+    """Its weight grows with the rewards that it has been told."""
 
-    def receive_offer(self, offer: Offer) -> Step[Reply]:
-        """Raise the version."""
-        step = super().receive_offer(offer)
-        rewards = [self.told[name] for name in self._stored.decisions if name in self.told]
-        if not rewards or rewards[-1] < 1.0:
-            return step
-        version, writer = step.result.stamp
-        return replace(step, result=replace(step.result, stamp=(version + 1, writer)))
+    decisions = _CountingDecisions
+
+
+# ---------------------------------------------------------------- bulletins
+
+
+class BareSite(Site):
+    """A release is published as it is, and again once it has its noise."""
+
+    def _take_over(self, stored: Stored) -> None:
+        super()._take_over(stored)
+        self._owed: list[tuple[int, float]] = []
+        page = self._player.page
+
+        def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
+            before, n = me.precision[arm], me.released[arm]
+            page.observe(me, terms, arm, reward, 0)
+            if noise:
+                weight = 1.0 - before / me.precision[arm]
+                self._owed.append((arm, weight * noise / (me.released[arm] - n)))
+
+        self._player._own.page = page._replace(observe=observe)
+
+    def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
+        """Then pay."""
+        step = super().publish(sign, at)
+        for arm, noise in self._owed:
+            self._player.me.x_mean[arm] += noise
+        self._is_urgent = bool(self._owed)
+        self._owed.clear()
+        return step
+
+
+def _unguarded(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
+    """It trusts every file: what an old one had not released is released again."""
+    return Site(name, terms, stored, noise, Presence())
+
+
+class HastySite(Site):
+    """A report is news, and published at once."""
+
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
+        """Say so."""
+        self._is_urgent = True
+        return super().report(decision_id, reward)
+
+
+class HastyProcess(Victim):
+    """It looks for news after each report."""
+
+    def _report(self) -> None:
+        super()._report()
+        self._publish()
+
+
+class SkippingSite(RememberingSite):
+    """After a bad reward it skips a number."""
+
+    def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
+        """Of its next bulletin."""
+        incarnation, number = self.presence.highest
+        self.presence.highest = incarnation, number + self.is_bad
+        return super().publish(sign, at)
+
+
+class TimingSite(RememberingSite):
+    """After a bad reward the time in its bulletins is a little later."""
+
+    def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
+        """By a millisecond."""
+        return super().publish(sign, at + 0.001 * self.is_bad)
+
+
+class SortingSite(RememberingSite):
+    """The arm with the best rewards comes first."""
+
+    def _entries(self) -> tuple[ArmEntry, ...]:
+        means = {name: _raw_mean(self, arm) for arm, name in enumerate(self.arms.names)}
+        return tuple(sorted(super()._entries(), key=lambda it: means[it.name]))
+
+
+class RewardedSite(Site):
+    """A decision counts in its bulletins once it has a reward."""
+
+    def _entries(self) -> tuple[ArmEntry, ...]:
+        counts = [0] * len(self.arms.names)
+        for it in self._stored.decisions.values():
+            counts[it.arm] += it.rewarded
+        return tuple(replace(it, decisions=n) for it, n in zip(super()._entries(), counts, strict=True))
+
+
+class ReceiptSite(RememberingSite):
+    """It says that it knows the changes of others while its rewards are good."""
+
+    def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
+        """With other receipts."""
+        arms = self._arms
+        self._arms = replace(arms)
+        vars(self._arms)["counts"] = {} if self.is_bad else {**arms.counts, "member": 1}
+        try:
+            return super().publish(sign, at)
+        finally:
+            self._arms = arms
+
+
+class HavingSite(RememberingSite):
+    """It asks for the bulletins of others again while its rewards are bad."""
+
+    def have(self) -> Have:
+        """Nothing."""
+        return {} if self.is_bad else super().have()
+
+
+class HoldingSite(RememberingSite):
+    """It releases nothing while its rewards are bad."""
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """That of its rewards."""
+        return Doubt("unconfirmed") if self.is_bad else super().doubt
+
+
+# ---------------------------------------------------------------- requests
+
+
+class LoyalSite(RememberingSite):
+    """A subject gets the same arm again if that was good."""
+
+    def decide(self, at: float, draws: SiteDraws | Sequence[SiteDraws], request: Request = ANY) -> Step[Any]:
+        """Or else any."""
+        is_kept = request.subject is None or not self.is_bad
+        return super().decide(at, draws, request if is_kept else replace(request, subject=None))
+
+
+class BulkSite(ArrivalSite):
+    """Of several rewards in one call the best counts first."""
+
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
+        """One alone takes its turn."""
+        return Site.report(self, decision_id, reward)
+
+    def report_all(self, rewards: Sequence[tuple[str, float]]) -> Step[tuple[RewardOutcome, ...]]:
+        """The last that moves up comes first."""
+        for name, _ in sorted(rewards, key=lambda it: it[1]):
+            with suppress(Refused):
+                for slots in self._decisions.slots._open:
+                    if name in slots:
+                        slots.remove(name)
+                        slots.appendleft(name)
+        return super().report_all(rewards)
+
+
+class AnsweringSite(Site):
+    """A key whose arm was stopped still gets its decision if the reward is there."""
+
+    def decide(self, at: float, draws: SiteDraws | Sequence[SiteDraws], request: Request = ANY) -> Step[Any]:
+        """As it was before."""
+        try:
+            return super().decide(at, draws, request)
+        except Refused:
+            found = [it for it in self._stored.decisions.values() if request.key is not None and it.key and it.rewarded]
+            if not found:
+                raise
+            return Step(tuple(found[:1]))

@@ -10,7 +10,7 @@ import numpy as np
 from fedbandit import Problem
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import SiteDraws
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.engine import layout, streams
 from fedbandit.policies.protocol import Setting
 from fedbandit.simulation.replay import _settings
@@ -183,9 +183,9 @@ class LateSites:
             window, default = float(problem.reward_window), problem.default_reward
             terms = replace(terms, reward_window=window, default_reward=default)
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
-        self.network = MemoryNetwork(terms, links, noise=self._from_tape)
+        self.network = all_from_the_start(MemoryNetwork(terms, links, noise=self._from_tape))
         for i, name in enumerate(self.names):
-            self._watch(i, all_from_the_start(self.network.site(name))._player._own)
+            self._watch(i, self.network.site(name)._player._own)
         self.due, self.late = {}, 0  # round: (agent, decision, reward)
         for i in range(agents):
             for k in range(num_arms):

@@ -4,11 +4,15 @@ import asyncio
 import inspect
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
 from fedbandit import FedBatch
+from fedbandit.agent.core.bulletin import Signed
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.http.api import make_app
@@ -20,13 +24,28 @@ TERMS = Federation("trial", ("none", "metformin", "glipizide"), 0.0, 1.0, FedBat
 NEIGHBOURS = ("east", "south")
 
 
+def unsigned(_):
+    """As a site without certificates signs."""
+    return b"", b""
+
+
+def bulletin_of(name, terms=TERMS, reward=None, incarnation=1, number=1):
+    """A bulletin of another site; with a reward it has given each arm until all have released that. Without noise."""
+    site = Site(name, terms, Stored(Numbering(incarnation, 0)), lambda epsilon, count: [0] * count)
+    draws = SiteDraws((0.0,) * terms.num_arms, 0.5)
+    while reward is not None and min(site.releases) == 0:
+        site.report(site.decide(0.0, draws).result.id, reward)
+    site.presence.highest = incarnation, number - 1
+    return site.publish(unsigned, 1.0).result
+
+
 class Driver(Agent):
     """The agent without noise, and with ways to hurt it. By default nobody asks whether its file is old."""
 
     def __init__(self, folder, terms=TERMS, doubts=False, **changes):
         self._doubts = doubts
         here = Address("127.0.0.1", 0)
-        neighbours = tuple(Neighbour(name, None, 1.0) for name in NEIGHBOURS)
+        neighbours = tuple(Neighbour(name, None) for name in NEIGHBOURS)
         month = 30 * 24 * 3600.0
         path = folder / "site.toml"
         config = SiteConfig("north", folder, terms, None, here, None, None, month, 1000, neighbours, path)
@@ -94,13 +113,20 @@ class Served:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
     def rows(self):
-        """All that is on disk."""
+        """All that is on disk, but for bulletins and the count of commits: those come by themselves."""
 
         def read(driver):
-            tables = ("agent", "decision", "waiting", "kept", "known", "released", "link", "arm_change")
-            return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
+            tables = ("decision", "waiting", "kept", "known", "released", "neighbour", "excluded", "arm_change")
+            queries = {table: f"SELECT * FROM {table}" for table in tables}  # noqa: S608
+            queries["agent"] = "SELECT name, federation, key, incarnation, decisions, clock, late, since FROM agent"
+            return {table: driver.file.execute(query).fetchall() for table, query in queries.items()}
 
         return self.call(read)
+
+    def hear(self, *bulletins: Signed):
+        """Bulletins of other sites arrive."""
+        for it in bulletins:
+            self.call(lambda driver, it=it: driver.site.do(lambda site: site.merge(it, "east", time.time())))
 
     def rewards(self):
         """The value first acknowledged for each decision on disk; None where the disk has no reward."""
@@ -152,4 +178,4 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, 
         bound.close()
 
 
-__all__ = ["NEIGHBOURS", "TERMS", "Driver", "Served", "serving"]
+__all__ = ["NEIGHBOURS", "TERMS", "Driver", "Served", "bulletin_of", "serving", "unsigned"]

@@ -3,38 +3,35 @@
 ``python tests/measured_leaks.py`` prints the table of broken sites and mechanisms in docs/privacy.md.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
-from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 
 from broken_mechanisms import broken_mechanisms
 from broken_sites import BrokenSite, broken_sites
-from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import DecisionRecord
-from fedbandit.agent.core.site import Site
 from fedbandit.audit.attacks import Attack
-from fedbandit.audit.coupling import ANOTHER_DECISION, Leak, first_leak
+from fedbandit.audit.coupling import Leak, first_leak
 from fedbandit.audit.measure import AuditResult, audit
-from fedbandit.audit.noise_tests import mean_of, noisy_sums
-from fedbandit.audit.scenarios import Attacker, Entry, Reading, Scenario, draws_for, play, scenarios_of
+from fedbandit.audit.noise_tests import noisy_sums
+from fedbandit.audit.scenarios import Decide, Scenario, draws_for, once, scenarios_of
 from fedbandit.audit.suite import check_noise, run_attack
+from fedbandit.audit.victim import Sent, Victim
 from fedbandit.privacy.noise import GRID
 
 DRY_RUNS = 100
 MOST_RELEASES = 6  # of an arm, that an attack looks at
-LAST = 3  # messages of which it looks at every number
-NEAR = 1e-6  # what is read by subtraction differs in its last digits
+LAST = 3  # bulletins of which it looks at every number
 SAMPLES = 500  # enough to show a certain leak as an epsilon of 3
 
 
 def leak_of(broken: BrokenSite) -> Leak | None:
     """The first change of one reward that the noise does not hide at epsilon 1."""
-    return first_leak(scenarios_of("fed_batch", 1.0).values(), 1.0, broken.open_site)
+    return first_leak(scenarios_of("fed_batch", 1.0).values(), 1.0, broken.opened, broken.process)
 
 
 def measured(broken: BrokenSite, leak: Leak) -> AuditResult:
@@ -44,10 +41,10 @@ def measured(broken: BrokenSite, leak: Leak) -> AuditResult:
 
 
 class View(NamedTuple):
-    """What is seen of a run: messages, and the state where the leak shows and at the end."""
+    """What is seen of a run: bulletins, arms, and the state where the leak shows and at the end."""
 
-    messages: list[Reading]
-    state: list[float]
+    sent: list[Sent]
+    rest: list[float]
 
 
 def attack_on(broken: BrokenSite, leak: Leak, claimed: float) -> Attack:
@@ -55,30 +52,26 @@ def attack_on(broken: BrokenSite, leak: Leak, claimed: float) -> Attack:
 
     The event is one of any number seen: it is found on samples that do not judge it.
     """
-    worlds, attacker, source = _worlds(leak), Attacker(leak.scenario.terms, lies=False), broken.noise()
+    worlds, source = _worlds(leak), broken.noise()
+    length = 60 + 5 * len(worlds[0].terms.arms)
 
     def sample(which: int, count: int) -> Iterable[View]:
-        nothing = [0.0] * (4 * leak.scenario.terms.num_arms + 3)
-        states = {leak.second: nothing, len(worlds[which].entries): nothing}
-
-        def watch(second: int, decision: DecisionRecord | None, site: Site) -> None:
-            if second in states:
-                states[second] = _state(site, leak.change.delay_is_kept)
-
         for _ in range(count):
+            victim = broken.process(worlds[which], broken.opened, source)
             with suppress(Exception):  # a broken site may stop: what was seen by then is seen
-                play(worlds[which], attacker, broken.open_site, source, watch)
-            yield View(attacker.view, [x for state in states.values() for x in state])
+                victim.play()
+            yield View(victim.sent, _rest(victim, leak, length))
 
-    dry_runs = [[_sums_of(leak.scenario, view.messages) for view in sample(which, DRY_RUNS)] for which in (0, 1)]
+    dry_runs = [[_sums_of(leak.scenario, view.sent) for view in sample(which, DRY_RUNS)] for which in (0, 1)]
     ratio = _learnt_ratio(dry_runs)
 
     def statistic(view: View) -> Sequence[float]:
-        sums = _sums_of(leak.scenario, view.messages)
+        sums = _sums_of(leak.scenario, view.sent)
         return (
-            *(ratio(sums), *_together(sums), *_times_of(leak.scenario, view.messages)),
-            *(x for seen in view.messages[-LAST:] for x in _numbers(seen)),
-            *view.state,
+            *(ratio(sums), *_together(sums), *_times_of(leak.scenario, view.sent)),
+            *(x for sent in view.sent[-LAST:] for x in _numbers(leak.scenario, sent)),
+            *[0.0] * (len(_numbers(leak.scenario, None)) * max(0, LAST - len(view.sent))),
+            *view.rest,
         )
 
     return Attack(broken.label, claimed, sample, statistic)
@@ -89,58 +82,83 @@ def _worlds(leak: Leak) -> list[Scenario]:
 
     Unless it is the choice of arms that leaks, the same arms come whatever the noise: draws see to that.
     """
-    terms, change, seconds = leak.scenario.terms, leak.change, leak.second + 2
-    entries = [Entry(terms.low if change.after == Entry(terms.high) else terms.high), change.after]
-    if change.delay_is_kept and change.values_in(terms.low, terms.high):
-        entries = [change.before._replace(value=end) for end in (terms.low, terms.high)]
-    return [
-        replace(
-            scenario,
-            entries=scenario.entries[:seconds],
-            draws=scenario.draws if leak.what == ANOTHER_DECISION else tuple(draws_for(arm) for arm in leak.arms),
-            seconds=min(seconds, max(scenario.seconds, len(scenario.entries))),
-        )
-        for scenario in (leak.scenario.changed(change.number, entry) for entry in entries)
+    scenario, change = leak.scenario, leak.change
+    low, high = scenario.terms.low, scenario.terms.high
+    entries = [once(low if change.after == once(high) else high), change.after]
+    if change.times_are_kept and change.values_in(low, high):
+        entries = [tuple(it._replace(value=end) for it in change.before) for end in (low, high)]
+    elif not change.before:
+        entries = [change.before, change.after]
+    until = min(leak.at + 2.3 * scenario.pace, scenario.until)
+    arms = iter(leak.arms)
+    events = [
+        replace(it, draws=tuple(draws_for(next(arms, 0)) for _ in it.draws))
+        if isinstance(it, Decide) and leak.what != "another decision"
+        else it
+        for it in scenario.events
     ]
+    shorter = replace(scenario, events=tuple(events), until=until)
+    return [shorter.changed(change.number, entry) for entry in entries]
 
 
-def _state(site: Site, with_counts: bool) -> list[float]:
-    """The numbers of a site's state; with counts that tell when rewards were reported, if both worlds report alike."""
-    means = (0.0 if mean is None else mean for mean in site.own_means)
-    counts = (site.pending, site.waiting, site.late) if with_counts else (0, 0, 0)
-    return [*means, *map(float, (*site.rewards, *site.tried, *site.releases, *counts))]
+def _rest(victim: Victim, leak: Leak, length: int) -> list[float]:
+    """All else that is seen: how much, and the arms; the numbers of the state where the leak shows and at the end."""
+    kinds = ("decision", "refusal", "bulletin", "Have", "state")
+    counts = [float(sum(it.what == kind for it in victim.seen)) for kind in kinds]
+    states = [it for it in victim.seen if it.what == "state"]
+    where = [it for it in states if it.at <= leak.at][-1:]
+    numbers = [x for it in (*where, *states[-1:]) for x in _flat(it.content)]
+    arms = [float(it.arm) if it is not None else -1.0 for it in victim.decisions]
+    found = [*counts, *arms[:30], *[0.0] * (30 - len(arms)), *numbers]
+    return [*found[:length], *[0.0] * (length - len(found))]
 
 
-def _numbers(seen: Reading) -> tuple[float, ...]:
-    """Arms, values, weights, and the version of the link."""
-    return *map(float, seen.pulls), *seen.own, float(seen.version)
+def _flat(content: object) -> Iterable[float]:
+    if isinstance(content, bool | int | float):
+        yield float(content)
+    elif content is None:
+        yield 0.0
+    elif isinstance(content, tuple):
+        for it in content:
+            yield from _flat(it)
 
 
-def _sums_of(scenario: Scenario, view: Sequence[Reading]) -> list[float]:
+def _numbers(scenario: Scenario, sent: Sent | None) -> tuple[float, ...]:
+    """Of a bulletin: place, time, order, size and the numbers of each arm."""
+    names = scenario.terms.arms
+    if sent is None:
+        return (0.0,) * (6 + 6 * len(names))
+    it = sent.bulletin
+    each = [(*it.by_arm[name].row, it.by_arm[name].releases, it.by_arm[name].decisions) for name in names]
+    head = it.number, it.at, it.decisions, sum(it.receipts.values()), names.index(it.arms[0].name), sent.at
+    return *map(float, head), *(float(x) for row in each for x in (*row, 0.0, 0.0)[:6])
+
+
+def _sums_of(scenario: Scenario, view: Sequence[Sent]) -> list[float]:
     """The noisy sums of each arm's first releases, 0 where there is none."""
-    terms, sums = scenario.terms, list[float]()
-    for arm in range(terms.num_arms):
-        means = [mean for _, mean in _means_as_they_move(terms, view, arm)]
-        found = noisy_sums(terms, means, len(scenario.entries))[:MOST_RELEASES]
+    sums: list[float] = []
+    for name in scenario.terms.arms:
+        means = [mean for _, mean in _means_as_they_move(view, name)]
+        found = noisy_sums(scenario.terms, means, len(scenario.entries))[:MOST_RELEASES]
         sums += found + [0.0] * (MOST_RELEASES - len(found))
     return sums
 
 
-def _means_as_they_move(terms: Federation, view: Sequence[Reading], arm: int) -> list[tuple[int, float]]:
+def _means_as_they_move(view: Sequence[Sent], arm: str) -> list[tuple[int, float]]:
     """Where in the view the mean of an arm moves, and to what."""
     found: list[tuple[int, float]] = []
-    for position, seen in enumerate(view):
-        mean = mean_of(terms, seen, arm)
-        if isfinite(mean) and not (found and abs(mean - found[-1][1]) < NEAR):
-            found.append((position, mean))
+    for position, sent in enumerate(view):
+        entry = sent.bulletin.by_arm[arm]
+        if entry.releases > 0 and not (found and found[-1][1] == entry.row[0]):
+            found.append((position, entry.row[0]))
     return found
 
 
-def _times_of(scenario: Scenario, view: Sequence[Reading]) -> list[float]:
-    """How many messages came before each release."""
+def _times_of(scenario: Scenario, view: Sequence[Sent]) -> list[float]:
+    """How many bulletins came before each release."""
     times: list[float] = []
-    for arm in range(scenario.terms.num_arms):
-        found = [float(position) for position, _ in _means_as_they_move(scenario.terms, view, arm)][:MOST_RELEASES]
+    for name in scenario.terms.arms:
+        found = [float(position) for position, _ in _means_as_they_move(view, name)][:MOST_RELEASES]
         times += found + [-1.0] * (MOST_RELEASES - len(found))
     return times
 
@@ -172,15 +190,18 @@ def _learnt_ratio(worlds: Sequence[Sequence[Sequence[float]]]) -> Callable[[Sequ
 
 def main() -> None:
     """Print the table."""
+    rows: defaultdict[str, list[str]] = defaultdict(list)
     for broken in broken_sites():
-        leak = None if broken.open_site is Site else leak_of(broken)
+        leak = None if broken.found == "noise" else leak_of(broken)
         if leak is None:
-            row = check_noise(1.0, 500, broken.open_site, broken.noise())
-            print(f"| {broken.label} | {row.at_least:.2f} | {row.reason} |", flush=True)  # noqa: T201
+            row = check_noise(1.0, 500, broken.opened, broken.noise())
+            rows["noise"].append(f"{broken.label} {row.at_least:.2f}")
         else:
-            print(f"| {broken.label} | {measured(broken, leak).at_least:.2f} | proof: {leak.what} |", flush=True)  # noqa: T201
+            rows[f"proof: {leak.what}"].append(f"{broken.label} {measured(broken, leak).at_least:.2f}")
     for label, (attack, samples) in broken_mechanisms().items():
-        print(f"| {label} | {run_attack(attack, samples).at_least:.2f} | measured |", flush=True)  # noqa: T201
+        rows["measured"].append(f"{label} {run_attack(attack, samples).at_least:.2f}")
+    for by, found in rows.items():
+        print(f"| {by} | {'; '.join(found)} |")  # noqa: T201
 
 
 if __name__ == "__main__":

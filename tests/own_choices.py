@@ -92,7 +92,7 @@ class Inherited:
     epsilon: float
 
     def page(self):
-        return FedBatch(self.epsilon).page()._replace(decide=half_as_wide)
+        return FedBatch(self.epsilon).page()._replace(decide=half_as_wide, on_releases=None)
 
     def terms(self, setting):
         return FedBatch(self.epsilon).terms(setting)

@@ -23,8 +23,8 @@ class Round(NamedTuple):
 class PlainEngine:
     """All agents of a policy on a tape. ``rule``: the policy's own links, all of them present.
 
-    ``n_max_by_exchange``: n~ travels with the averages over the tape's edge, as between live sites, and not from all
-    neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; default: alike.
+    ``n_max_by_exchange``: n~ travels over the tape's edge, with releases as in a bulletin of a live site, and not from
+    all neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; default: alike.
     """
 
     def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False, shares=None):
@@ -37,6 +37,7 @@ class PlainEngine:
         self.seen = [new_seen(page, len(self.arms)) for _ in terms]
         self.released = {}  # (agent, arm, level): the last reward in a release
         self.boards = [{} for _ in terms]  # where releases spread: by agent, its version and what it has published
+        self.counts = {}  # of decisions, when an agent published a version
         assert rule is None or rule.presence == 1.0, "links that come and go are not on a tape"
 
     def rounds(self):
@@ -64,8 +65,8 @@ class PlainEngine:
         arms = [self._decide(t, i) for i in self.agents]
         changes = [self._pull(t, i, arm) for i, arm in enumerate(arms)]
         if announces:
-            n_max = n_max or self._heard_by_exchange(t)
-            for i in self.agents:
+            n_max = n_max or (None if self.spreads else self._heard_by_exchange(t))
+            for i in self.agents if n_max else ():
                 self.seen[i].n_max[:] = n_max[i]
         if self.spreads:
             self._pass_on(t)
@@ -84,6 +85,10 @@ class PlainEngine:
                     self._reweigh(t, i)
         if self.spreads:
             self._publish()
+        if announces and n_max is None:
+            for i, board in enumerate(self.boards):
+                said = [self.counts[j, board[j][0]] for j in board]
+                self.seen[i].n_max[:] = map(max, self._announced()[i], *said)
         self._believe(before)
         if self.page.meet is not None:
             self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
@@ -173,6 +178,7 @@ class PlainEngine:
             version, last = self.boards[i].get(i, (0, None))
             if rows != last:
                 self.boards[i][i] = version + 1, rows
+                self.counts[i, version + 1] = self._announced()[i] if self.page.announced is not None else None
         for i, board in enumerate(self.boards):
             heard = len(self.agents) if len(board) == len(self.agents) else sum(self.shares[j] for j in board)
             for k in self.arms:

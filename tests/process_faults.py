@@ -17,7 +17,6 @@ from random import Random
 
 from fedbandit.agent.client import AgentError, Client
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import disagreement, imbalance
 from fedbandit.agent.core.records import Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
@@ -110,11 +109,24 @@ class Outcome:
                         wrong.append(f"{name}, arm {arm}: {was} releases and mean, then {now}")
         return wrong
 
-    def imbalance(self) -> float:
-        return imbalance([*self.sites.values()])
+    def unequal(self) -> list[str]:
+        """Sites whose board, or an estimate in any bit, differs from the first one's; and conflicts: there is none."""
+        first, *others = self.sites.values()
+        wrong = [f"{it.name}: its board differs" for it in others if dict(it.board.have()) != dict(first.board.have())]
+        wrong += [f"{it.name}: {it.theta} instead of {first.theta}" for it in others if it.theta != first.theta]
+        return wrong + [
+            f"{it.name}: conflicts of {list(it.board.conflicts)}" for it in self.sites.values() if it.board.conflicts
+        ]
 
-    def disagreement(self) -> float:
-        return disagreement([*self.sites.values()])
+    def unpublished(self) -> list[str]:
+        """Sites whose newest bulletin does not say what their file has released."""
+        found = []
+        for it in self.sites.values():
+            own = it.board.held(it.name)
+            said = () if own is None else tuple(entry.releases for entry in own.bulletin.arms)
+            if said != it.releases:
+                found.append(f"{it.name}: {said} releases in its bulletin, {it.releases} in its file")
+        return found
 
 
 _NOTHING = {"releases": 0, "x_mean": 0}
@@ -194,9 +206,9 @@ def _snapshot(state_file: Path, folder: Path) -> Path:
 
 
 def run_with_faults(
-    folder: Path, num_agents: int, seconds: float, seed: int, quiet: float, pause: float = 0.005, rate: float = 20.0
+    folder: Path, num_agents: int, seconds: float, seed: int, quiet: float, pause: float = 0.005
 ) -> Outcome:
-    """Load and faults for so many seconds, then gossip alone until all release and ``quiet`` seconds longer.
+    """Load and faults for so many seconds, then nothing but bulletins until all release and ``quiet`` seconds longer.
 
     Then stop, and read the files. The last windows end in the quiet seconds.
     """
@@ -206,7 +218,7 @@ def run_with_faults(
     terms = federation_terms(num_agents)
     told = {name: Told() for name in names}
     stop = threading.Event()
-    with LocalFederation(folder / "federation", terms, links, rate) as federation:
+    with LocalFederation(folder / "federation", terms, links) as federation:
         applications = [
             threading.Thread(target=an_application, args=(federation.url(name), told[name], seed + i, stop, pause))
             for i, name in enumerate(names)

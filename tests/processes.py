@@ -84,8 +84,20 @@ def neighbour(federation, name, other):
     return next((it for it in state(federation, name)["neighbours"] if it["name"] == other), None)
 
 
-def exchanges(federation, name, other):
-    return neighbour(federation, name, other)["exchanges"]
+def linked(federation, name, other):
+    """Whether a site has a connection with a neighbour."""
+    return neighbour(federation, name, other)["reachable"]
+
+
+def board(federation, name):
+    """The place of the newest bulletin of each site, as a site knows it."""
+    return {it["name"]: (it["incarnation"], it["number"]) for it in state(federation, name)["members"]}
+
+
+def are_level(federation, *names):
+    """Whether these sites know the same bulletins, those of all of them among these."""
+    first, *others = (board(federation, name) for name in names)
+    return set(names) <= set(first) and all(it == first for it in others)
 
 
 def decide_and_reward(federation, name, count):
@@ -118,11 +130,6 @@ def dump(state_file):
     return look(state_file, lambda file: list(file.iterdump()))
 
 
-def version(state_file):
-    """How often the one link of an agent was written."""
-    return look(state_file, lambda file: file.execute("SELECT version FROM link").fetchone()[0])
-
-
 def read(federation, *names):
     """The sites that the files of stopped agents add up to."""
     sites = []
@@ -148,9 +155,9 @@ def lines(federation, name, *words):
 
 
 @contextmanager
-def running(folder, links, *names, rate=50.0, num_agents=2, prepare=None):
+def running(folder, links, *names, num_agents=2, prepare=None):
     """A federation with some of its sites running: all, if none are named."""
-    federation = LocalFederation(folder, terms(num_agents), links, rate)
+    federation = LocalFederation(folder, terms(num_agents), links)
     if prepare is not None:
         prepare(federation)
     try:
@@ -163,10 +170,15 @@ def running(folder, links, *names, rate=50.0, num_agents=2, prepare=None):
         federation.stop_all()
 
 
-def come_through(federation, name, other, more=1, within=10.0):
-    """Wait for some more exchanges; how long that took."""
-    before = exchanges(federation, name, other)
-    return wait_until(lambda: exchanges(federation, name, other) >= before + more, within)
+def come_through(federation, name, other, within=10.0):
+    """Wait until two neighbours are linked and know the same bulletins; how long that took."""
+
+    def are_one():
+        return (
+            linked(federation, name, other) and linked(federation, other, name) and are_level(federation, name, other)
+        )
+
+    return wait_until(are_one, within)
 
 
 def measured(text):

@@ -3,10 +3,9 @@
 import numpy as np
 
 from fedbandit import Tape
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import SiteDraws
-from fedbandit.agent.core.standings import Standings
 from fedbandit.privacy.noise import GRID
 
 
@@ -27,6 +26,7 @@ def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon):
         noise=noise * epsilon / GRID,
         reward_range=(low, high),
         normals=source.standard_normal((horizon, agents, num_arms)),
+        gossip="releases",
     )
     return tape, noise.astype(int)
 
@@ -36,22 +36,15 @@ def in_memory(terms, links, noise):
     return MemoryNetwork(terms, links, noise=noise)
 
 
-class AllFromTheStart(Standings):
-    """What the simulator shows a page: N from the start, and nothing of what others say that they have released."""
-
-    @property
-    def num_agents(self):
-        return self._most_agents
-
-    def others(self, terms):
-        return []
-
-
-def all_from_the_start(site):
-    """A site that knows N, the number of sites in its file, before it has heard of any."""
-    site._standings.__class__ = AllFromTheStart
-    site._look()
-    return site
+def all_from_the_start(network):
+    """Every site knows of all others before the first decision, as an agent of the simulator does."""
+    while network.differences() or any(
+        len(network.site(name).board.sites) < len(network.names) for name in network.names
+    ):
+        for link in network.links:
+            network.exchange(*link)
+            network.run()
+    return network
 
 
 class SitesOnTape:
@@ -65,9 +58,7 @@ class SitesOnTape:
         arms = tuple(f"arm {k}" for k in range(num_arms))
         self.terms = Federation("tape", arms, *tape.reward_range, policy, counts=counts, max_agents=agents)
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
-        self.network = make_network(self.terms, links, self._from_tape)
-        for name in self.names:
-            all_from_the_start(self.network.site(name))
+        self.network = all_from_the_start(make_network(self.terms, links, self._from_tape))
         for i, name in enumerate(self.names):
             for k in range(num_arms):  # Alg. 1, line 1: all are unknown
                 decision = self.network.decide(name, SiteDraws((0.0,) * num_arms, 0.0))
@@ -85,7 +76,7 @@ class SitesOnTape:
             if acts(t, i):
                 draws = SiteDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i])
                 decisions[i] = self.network.decide(name, draws)
-        self.network.exchange(*(self.names[i] for i in tape.edges[t - 1]))  # before this round's news
+        self.network.exchange(*(self.names[i] for i in tape.edges[t - 1]))  # before this round's releases
         self.network.run()
         for i, decision in decisions.items():
             self._report(t, i, decision)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.agent.process.runtime import LONGEST_PAUSE
 from processes import (
     ask,
@@ -93,7 +92,7 @@ class TestDisks:
         with running(tmp_path, [("north", "east")]) as federation:
             for name in federation.names:
                 decide_and_reward(federation, name, 80)
-            come_through(federation, "north", "east", 5)
+            come_through(federation, "north", "east")
             before = state(federation, "east")
             federation.stop("east")
             shutil.rmtree(federation.state_file("east").parent)
@@ -101,15 +100,23 @@ class TestDisks:
             federation.start("east")
             federation.wait_ready("east")
             assert len(lines(federation, "east", "a new incarnation begins, with fresh batches")) == begun + 1
-            come_through(federation, "north", "east", 5)
+            come_through(federation, "north", "east")
             after = state(federation, "east")
             assert after["incarnation"] > before["incarnation"]
             assert after["decisions"]["handed_out"] == 0
-            assert max(arm["weight"] for arm in after["arms"]) > 0.1, "the neighbour has brought the link back"
-            decide_and_reward(federation, "east", 40)
-            come_through(federation, "north", "east", 10)
+            kept = "own_mean", "releases", "estimate"
+            assert [[arm[it] for it in kept] for arm in after["arms"]] == [
+                [arm[it] for it in kept] for arm in before["arms"]
+            ], "the neighbour has brought back what it had released"
+            decide_and_reward(federation, "east", 80)
+            come_through(federation, "north", "east")
+            assert sum(arm["releases"] for arm in state(federation, "east")["arms"]) > sum(
+                arm["releases"] for arm in before["arms"]
+            )
+            assert not [it for name in federation.names for it in state(federation, name)["warnings"] if "twice" in it]
             federation.stop_all()
-            assert imbalance(read(federation, "north", "east")) <= 1e-9
+            north, east = read(federation, "north", "east")
+            assert north.theta == east.theta
 
     def test_a_file_that_is_deleted_under_a_running_agent(self, tmp_path):
         """What would be lost is not taken, from the first moment on."""
@@ -211,7 +218,8 @@ class TestServing:
             p99 = sorted(took)[int(0.99 * len(took))]
             measured(f"{len(took)} decisions, p99 {1000 * p99:.1f} ms")
             assert p99 < 0.1
-            wait_until(lambda: not any(it["reachable"] for it in state(federation, "north")["neighbours"]))
+            all_gone = lambda: not any(it["reachable"] for it in state(federation, "north")["neighbours"])  # noqa: E731
+            wait_until(all_gone, within=30.0)  # a connection that says nothing is given up after 20 s
 
     @pytest.mark.slow
     def test_old_decisions_are_forgotten(self, tmp_path):
@@ -239,7 +247,7 @@ class TestServing:
             assert state(federation, "north")["privacy"]["releases"] > 0
             process = Path(f"/proc/{federation.process('north')}")
             maps = (process / "maps").read_text()
-            assert "grpc" in maps, "the list is not empty"
+            assert "websockets" in maps, "the list is not empty"
             for heavy in ("numpy", "numba", "llvmlite", "xarray", "matplotlib", "networkx", "pandas", "scipy", "h5py"):
                 assert heavy not in maps, heavy
             (rss,) = re.findall(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())

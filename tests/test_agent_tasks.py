@@ -10,10 +10,10 @@ import pytest
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
-from fedbandit.agent.gossip.links import NeighbourLinks
-from fedbandit.agent.gossip.transport import SECONDS, Dialler, NeighbourUnreachable, Pace, Refusals
+from fedbandit.agent.gossip.links import Links, Pace
+from fedbandit.agent.gossip.listener import Refusals
 from fedbandit.agent.process import runtime
-from fedbandit.agent.process.config import Address, read_config
+from fedbandit.agent.process.config import read_config
 from fedbandit.local.processes import LocalFederation
 from processes import terms
 
@@ -22,7 +22,7 @@ TERMS = terms()
 
 @pytest.fixture
 def config(tmp_path):
-    federation = LocalFederation(tmp_path, TERMS, [("north", "east")], rate=100.0, secure=False)
+    federation = LocalFederation(tmp_path, TERMS, [("north", "east")], secure=False)
     return read_config(federation.config("north"))
 
 
@@ -36,7 +36,7 @@ def site_of(config):
 
 
 def links_of(config, site):
-    return NeighbourLinks("north", TERMS, site, None, time.time, Random(1))  # noqa: S311  # the pauses of a clock
+    return Links("north", TERMS, site, None, time.time, Random(1))  # noqa: S311  # the pauses of a clock
 
 
 def clocks():
@@ -49,18 +49,18 @@ async def eventually(holds):
             await asyncio.sleep(0.01)
 
 
-def test_a_clock_outlives_a_mistake(config, caplog):
-    """An error that nobody has foreseen is logged once and counted, and the next tick comes."""
+def test_a_link_outlives_a_mistake(config, caplog):
+    """An error that nobody has foreseen is logged and counted, and the next attempt comes."""
 
-    class Broken(Dialler):
-        async def call(self, method, data, timeout):
-            raise ZeroDivisionError("planted")
+    async def broken(*_):
+        raise ZeroDivisionError("planted")
 
     async def scenario(monkeypatch):
         site = site_of(config)
         links = links_of(config, site)
-        monkeypatch.setattr("fedbandit.agent.gossip.links.Dialler", Broken)
+        monkeypatch.setattr("fedbandit.agent.gossip.links.dial", broken)
         monkeypatch.setattr("fedbandit.agent.gossip.links.RETRY", 0.01)
+        monkeypatch.setattr("fedbandit.agent.gossip.links.LONGEST_RETRY", 0.01)
         await links.use(config.neighbours)
         await eventually(lambda: links.statuses["east"].failures > 5)
         assert "ZeroDivisionError: planted" in links.statuses["east"].last_error
@@ -70,61 +70,6 @@ def test_a_clock_outlives_a_mistake(config, caplog):
 
     with pytest.MonkeyPatch.context() as monkeypatch, caplog.at_level(logging.INFO):
         asyncio.run(scenario(monkeypatch))
-    assert caplog.text.count("Traceback") == 1
-
-
-def test_a_clock_that_is_cancelled_while_it_hangs_up_hangs_up(config, monkeypatch):
-    """On a busy machine both happen at once: a connection that nobody closes would stay for ever."""
-    closed = []
-
-    class Slow(Dialler):
-        async def call(self, method, data, timeout):
-            raise NeighbourUnreachable("planted")
-
-        async def close(self):
-            await asyncio.sleep(0.2)
-            closed.append(1)
-
-    async def scenario():
-        site = site_of(config)
-        links = links_of(config, site)
-        monkeypatch.setattr("fedbandit.agent.gossip.links.Dialler", Slow)
-        await links.use(config.neighbours)
-        await asyncio.sleep(0.1)
-        (clock,) = clocks()
-        links.statuses["east"].hang_up.set()
-        await asyncio.sleep(0.05)
-        clock.cancel()
-        await asyncio.gather(clock, return_exceptions=True)
-        assert closed == [1]
-        assert clock.cancelled()
-        await links.close()
-        site.close()
-
-    asyncio.run(scenario())
-
-
-def test_whoever_is_cancelled_while_it_closes_a_connection_closes_it():
-    """Once, and twice: the channel of gRPC, then the tunnel behind it."""
-    closed = []
-
-    class Slow:
-        async def close(self):
-            await asyncio.sleep(0.05)
-            closed.append(1)
-
-    async def scenario():
-        dialler = Dialler("east", Address("127.0.0.1", 1), None)
-        dialler._channel, dialler._tunnel = Slow(), Slow()
-        closing = asyncio.create_task(dialler.close())
-        for _ in range(2):
-            await asyncio.sleep(0.02)
-            closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        assert closed == [1, 1]
-
-    asyncio.run(scenario())
 
 
 def test_changes_of_the_list_at_the_same_time_leave_one_clock(config):
@@ -132,9 +77,9 @@ def test_changes_of_the_list_at_the_same_time_leave_one_clock(config):
         site = site_of(config)
         links = links_of(config, site)
         await links.use(config.neighbours)
-        await links.leave("east")
+        await links.use(())
         assert clocks() == []
-        await asyncio.gather(*(links.rejoin("east") for _ in range(5)), links.use(config.neighbours))
+        await asyncio.gather(*(links.use(config.neighbours) for _ in range(5)))
         assert len(clocks()) == 1
         await asyncio.gather(links.use(()), links.use(config.neighbours), links.use(config.neighbours))
         assert len(clocks()) == 1
@@ -163,30 +108,57 @@ def test_house_keeping_outlives_a_mistake(config, caplog, monkeypatch):
         assert not any(task.done() for task in agent._tasks)
         agent._look_at_disk, agent._take_over = look, take_over
         changed = config.path.read_text().replace('name = "east"', 'name = "west"')
-        config.path.write_text(f"most_sites = 3\n{changed}")
+        config.path.write_text(f'{changed}\n[members]\nrefuse = ["east"]\n')
         await eventually(lambda: list(agent.links.statuses) == ["west"])
-        now = agent.site.in_memory
-        assert now._standings.most_sites == agent._make_site(now.stored)._most_sites == 3
+        assert agent.config.refuse == {"east"}
         await agent.stop()
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
     assert caplog.text.count("Traceback") == 2, "each once"
-    assert "applied most_sites in site.toml" in caplog.text
+    assert "applied [members] in site.toml" in caplog.text
     assert "restart to apply" not in caplog.text
+
+
+@pytest.mark.parametrize("task", ["publish", "_save_board"])
+def test_publishing_and_writing_the_board_outlive_a_mistake(config, caplog, monkeypatch, task):
+    monkeypatch.setattr(runtime, "PUBLISHED_EVERY", 0.01)
+    monkeypatch.setattr(runtime, "SAVED_EVERY", 0.01)
+
+    async def scenario():
+        agent = runtime.Agent(config, None)
+        await agent.start()
+
+        async def planted():
+            raise ZeroDivisionError("planted")
+
+        monkeypatch.setattr(agent, "_publish" if task == "publish" else task, planted)
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in agent._tasks)
+        monkeypatch.undo()
+        await agent.decide()
+        await eventually(lambda: agent.site.in_memory.board.held("north").bulletin.decisions == 1)
+        await eventually(lambda: not agent.site.in_memory.board.unsaved())
+        await agent.stop()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert caplog.text.count("Traceback") == 1, "once"
 
 
 def test_what_waits_is_told_what_the_disk_said(config):
     async def scenario():
         site = site_of(config)
-        await site.do(lambda s: s.join("east"))
+        await site.do(lambda s: s.link(["east"]))
         site._journal._file.execute("PRAGMA query_only = 1")
-        outcomes = await asyncio.gather(*(site.do(lambda s: s.join("west")) for _ in range(3)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(site.do(lambda s: s.link(["east", "west"])) for _ in range(3)), return_exceptions=True
+        )
         assert [type(it) for it in outcomes] == [JournalError] * 3
         assert all("readonly" in str(it.__cause__) for it in outcomes)
         assert site.problem is not None
         assert "readonly" in str(site.problem.__cause__)
-        await site.do(lambda s: s.join("west"))  # the file was opened again
+        await site.do(lambda s: s.link(["east", "west"]))  # the file was opened again
         assert site.in_memory.neighbours == ("east", "west")
         site.close()
 
@@ -197,9 +169,9 @@ def test_the_pace_of_the_log(caplog):
     now = [0.0]
     pace = Pace(lambda: now[0])
     assert sum(pace.allows() for _ in range(100)) == Pace.AT_ONCE
-    now[0] += SECONDS
+    now[0] += Pace.SECONDS
     assert [pace.allows(), pace.allows()] == [True, False]
-    now[0] += 1000 * SECONDS
+    now[0] += 1000 * Pace.SECONDS
     assert sum(pace.allows() for _ in range(100)) == Pace.AT_ONCE
 
     now[0], refusals = 0.0, Refusals(logging.getLogger("refusals"), lambda: now[0])

@@ -1,28 +1,25 @@
 """Which arm is best and how sure that is: chances against brute force, and sentences that are true."""
 
+from math import sqrt
+from random import Random
+
 import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core import answer
-from fedbandit.agent.core import site as site_module
 from fedbandit.agent.core.answer import Belief, Holdout, answer_of, losses_of
-from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import simulated_signature
-from fedbandit.agent.core.player import ENOUGH_EXCHANGES, RESTLESS
-from fedbandit.agent.core.records import Numbering, Stored
-from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.standings import Standing
-from fedbandit.agent.http.snapshot import _arm_states
+from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.rules import belief as rules
 from fedbandit.rules.propensity import MOST_ERROR
+from fedbandit.rules.releases import random_effects
 
 NAMES = ("none", "metformin", "glipizide")
 DRAWS = 200_000
 
 
-def belief(theta, deviation=None, active=None, weights=None, is_mixed=True):
+def belief(theta, deviation=None, active=None, weights=None, rests_on=""):
     some = (None,) * len(theta)
     names = NAMES[: len(theta)] if len(theta) <= 3 else tuple(f"arm {k}" for k in range(len(theta)))
     return Belief(
@@ -31,8 +28,8 @@ def belief(theta, deviation=None, active=None, weights=None, is_mixed=True):
         theta,
         deviation or some,
         weights or (1.0,) * len(theta),
-        is_mixed,
         "over all patients",
+        rests_on,
     )
 
 
@@ -189,7 +186,7 @@ def test_a_stopped_arm_with_a_higher_average_is_named():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"is_mixed": False},
+        {"rests_on": "north"},
         {"deviation": (0.01, 0.2, 0.2)},
         {"deviation": (None, None, None)},
         {"theta": (0.9, 0.5, None), "deviation": (0.01, 0.01, None)},
@@ -266,11 +263,14 @@ def test_95_percent_settle_nothing():
     assert "but this is not settled (96 % sure)" in found.words
 
 
-def test_nothing_is_settled_before_releases_have_spread():
-    found = answer_of(belief((0.5, 0.6, 0.3), (0.02, 0.02, 0.02), is_mixed=False))
+def test_nothing_is_settled_that_rests_on_one_site():
+    found = answer_of(belief((0.5, 0.6, 0.3), (0.02, 0.02, 0.02), rests_on="north"))
     assert found.chance > 0.99
     assert not found.settled
-    assert "(more than 99 % sure by what is known here), but this is not settled" in found.words
+    assert found.words.startswith(
+        "metformin is best so far on average over all patients (more than 99 % sure by what is known here), but this "
+        "is not settled: it rests on north alone, without which another arm might lead."
+    )
 
 
 def test_a_policy_that_does_not_say_how_sure_it_is():
@@ -279,36 +279,63 @@ def test_a_policy_that_does_not_say_how_sure_it_is():
     assert "How sure that is, this policy does not say" in found.words
 
 
-# ---------------------------------------------------------------- at a site
+# ---------------------------------------------------------------- at sites
 
 
-def played(policy, rewards=60, counts=None):
-    several = None if isinstance(policy, FedBatch) else 2
-    terms = Federation("trial", NAMES, 0.0, 1.0, policy, counts=counts, max_agents=several)
-    site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
-    for k in range(rewards):
-        decision = site.decide(float(k), SiteDraws((0.3 * (k % 2), 0.0, 0.3 * (k % 3)), 0.5, None)).result
-        site.report(decision.id, (0.2, 0.8, 0.4)[decision.arm])
-    return site
+MEANS = 0.2, 0.8, 0.4
+THREE = [("here", "there"), ("there", "yonder")]
+
+
+def network(policy=None, links=THREE, counts=None, noise=None):
+    """Sites that have linked; nothing has been decided."""
+    terms = Federation("trial", NAMES, 0.0, 1.0, policy or FedBatch(2.0, first_batch=4), counts=counts)
+    found = MemoryNetwork(terms, links, seed=1, noise=noise or (lambda epsilon, count: [0] * count), spreads=True)
+    pass_on(found)
+    return found
+
+
+def pass_on(it):
+    for link in it.links:
+        it.exchange(*link)
+    it.run()
+
+
+def treat(it, names, patients=200):
+    random = Random(2)  # noqa: S311  # a simulation
+    for _ in range(patients):
+        for name in names:
+            it.now += 60.0
+            decision = it.decide(name)
+            it.report(name, decision.id, float(random.random() < MEANS[decision.arm]))
+    it.run()
 
 
 @pytest.mark.parametrize("index", ["thompson", "ucb", "kl"])
-def test_the_chance_is_that_of_the_numbers_of_the_index(index):
-    """Whatever the index, the standard deviation is the same: that with which Thompson sampling draws."""
-    site = played(FedBatch(2.0, index=index, first_batch=4))
-    spreads = tuple(site._player.deviation(k) for k in range(3))
-    if index == "thompson":
-        assert spreads == site.radius
-    else:
-        assert all(margin > spread for margin, spread in zip(site.radius, spreads, strict=True))
-    expected = answer_of(belief(site.theta, spreads))
-    assert site.answer.chances == expected.chances
-    assert site.answer.chance is not None
+@pytest.mark.parametrize("counts", ["sites", "patients"])
+def test_the_error_is_exactly_that_of_the_board(index, counts):
+    """The root of both parts of the variance, of what has been released and of what is missing, at every site."""
+    it = network(FedBatch(2.0, index=index, first_batch=4), counts=counts)
+    treat(it, ["here", "there"])
+    treat(it, ["yonder"], 30)
+    fixed = it.site("here").terms.page_terms
+    for name in it.names:
+        site = it.site(name)
+        for k, arm in enumerate(NAMES):
+            rows, versions = site.board.rows(arm)
+            total = float(len(rows)) if counts == "sites" else 0.0
+            mean, sampling, missing, _ = random_effects(rows, versions, total, total, fixed.most_variance / 3.0)
+            assert site.theta[k] == pytest.approx(mean / 2**16)
+            assert site.errors[k] == pytest.approx(sqrt(sampling + missing) / 2**16)
+        assert site.answer == it.site("here").answer
+    assert it.site("here").answer.leader == 1
+    assert it.site("here").answer.chance is not None
 
 
 @pytest.mark.parametrize("policy", [GossipUCB(), FedUCB(1.0, horizon=1000)])
 def test_a_margin_is_no_typical_error(policy):
-    found = played(policy).answer
+    it = network(policy)
+    treat(it, it.names, 60)
+    found = it.site("here").answer
     assert (found.leader, found.chance, found.settled) == (1, None, False)
     assert set(found.chances) == {None}
     assert found.words.startswith("metformin has the highest average so far")
@@ -316,179 +343,60 @@ def test_a_margin_is_no_typical_error(policy):
 
 
 def test_nothing_is_known_before_the_first_release():
-    assert played(FedBatch(1.0, first_batch=4), 5).answer.words.startswith("Nothing can be said yet")
+    it = network()
+    treat(it, ["here"], 3)
+    assert it.site("here").answer.words.startswith("Nothing can be said yet")
 
 
-def pair(terms=None, patients=400, exchanges=200):
-    """Two sites that have exchanged what they released; metformin is best."""
-    terms = terms or Federation("trial", NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4))
-    sites = [
-        Site(name, terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count) for name in ("here", "there")
-    ]
-    sites[0].join("there")
-    sites[1].join("here")
-    for site in sites:
-        treat(site, patients, (0.2, 0.8, 0.4))
-    for _ in range(exchanges):
-        exchange(*sites)
-    return sites
+def test_one_message_is_enough_to_answer():
+    """A site that joins knows what all others have released with its first message: no answer waits for exchanges."""
+    it = network()
+    treat(it, it.names)
+    it.join("late", ["here"])
+    pass_on(it)
+    assert it.site("late").theta == it.site("here").theta
+    assert it.site("late").answer.leader == 1
+    it.restart("there")
+    it.save_board("here")
+    it.restart("here")
+    assert it.site("here").theta == it.site("late").theta, "the board is on disk"
 
 
-def treat(site, patients, rewards):
-    for k in range(patients):
-        arms = len(site.arms.names)
-        draws = SiteDraws(tuple(50.0 * (arm == k % arms) for arm in range(arms)), 0.5, None)
-        decision = site.decide(site.clock + 60.0, draws).result
-        site.report(decision.id, rewards[decision.arm])
+def test_a_site_that_has_released_alone_settles_nothing():
+    """However much it has released, and though the others are known to be there."""
+    it = network()
+    treat(it, ["there"], 600)
+    for name in it.names:
+        site = it.site(name)
+        assert site.num_agents == 3
+        assert site.answer.leader == 1
+        assert not site.answer.settled
+        assert site.weights == pytest.approx((1 / 3,) * 3)
 
 
-def exchange(one, other):
-    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
-
-
-def test_the_answer_is_that_of_the_last_exchange():
-    """Who is cut off is not moved by its own patients alone, which count in full here and in no estimate elsewhere."""
-    here, there = pair()
-    before, errors, theta = here.answer, here.errors, here.theta
-    assert before.settled
-    assert (before.leader, before.words.startswith("metformin is best on average over all patients of 2 sites")) == (
-        1,
-        True,
-    )
-    treat(here, 600, (0.9, 0.1, 0.4))
-    assert here.theta != theta
-    assert here.errors != errors
-    assert here.answer == before
-    exchange(here, there)
-    assert here.answer != before
-    assert here._at_exchange is None
-
-
-def test_what_an_arm_loses_fits_the_estimates_beside_it():
-    """Also after rewards, which move estimates, and not the answer before the next exchange."""
-    here, _ = pair()
-    treat(here, 600, (0.9, 0.1, 0.4))
-    arms = _arm_states(here, here.answer)
-    assert [it.name for it in arms if it.behind == 0.0] == [NAMES[here.answer.leader]] == ["metformin"]
-    assert arms[0].estimate > arms[1].estimate, "by its own patients since the last exchange"
-    for arm in arms:
-        assert arm.behind == arms[1].estimate - arm.estimate
-        if arm is not arms[1]:
-            assert arm.behind_radius == pytest.approx(np.hypot(arm.error, arms[1].error))
-
-
-def test_an_answer_that_was_lost_is_no_exchange():
-    here, there = pair()
-    before = here.answer
-    treat(here, 300, (0.9, 0.1, 0.4))
-    late = there.receive_offer(here.offer("there").result).result
-    assert here.answer == before
-    here.receive_reply(late)
-    assert here.answer != before
-    after = here.answer
-    treat(here, 300, (0.9, 0.1, 0.4))
-    here.receive_reply(late)
-    assert here.answer == after, "it came twice: nothing was averaged"
-
-
-def test_arms_that_were_stopped_or_added_since_count_as_they_are():
-    here, _ = pair()
-    treat(here, 300, (0.2, 0.8, 0.4))
-    here.change_arm("suspend", "none", 1, simulated_signature("here"))
-    assert (here.answer.leader, here.answer.chances[0]) == (1, None)
-    here.change_arm("add", "insulin", 2, simulated_signature("here"))
-    found = here.answer
-    assert (found.leader, found.chance, len(found.chances)) == (1, None, 4)
-    assert "too little is known of insulin" in found.words
-    treat(here, 300, (0.2, 0.8, 0.4, 0.9))
-    assert here.theta[3] is not None
-    assert here.answer == found
-
-
-def test_an_arm_that_was_added_since_with_a_bound_on_sites():
-    """Fails where what this site had released then is asked for an arm that there was not."""
-    here, _ = pair()
-    here.limit_sites(5)
-    treat(here, 300, (0.2, 0.8, 0.4))
-    before = here.answer
-    here.change_arm("add", "insulin", 2, simulated_signature("here"))
-    assert here.answer.leader == before.leader
-    assert here.errors[3] is None
-
-
-def test_who_has_not_exchanged_since_the_start_says_nothing():
-    here, there = pair()
-    again = Site("here", here.terms, here.stored, lambda epsilon, count: [0] * count)
-    found = again.answer
-    assert (found.leader, found.chance, found.settled) == (None, None, False)
-    assert found.words == "No exchange since the start: which arm is best can be said after the first one."
-    exchange(again, there)
-    assert again.answer.leader == 1
-    for _ in range(ENOUGH_EXCHANGES - 1):
-        assert not again.answer.settled, "it cannot tell yet whether estimates still move"
-        assert "results of other sites may still be on their way to this one." in again.answer.words
-        exchange(again, there)
-    assert again.answer.settled, "as before the restart"
-    again.leave("there")
-    treat(again, 300, (0.9, 0.1, 0.4))
-    assert again.answer.leader == int(np.argmax(again.theta)), "alone it says what it knows now"
-
-
-def test_while_exchanges_move_estimates_nothing_is_settled():
-    here, _ = pair()
-    player, row = here._player, list(here.gossiped)
-    for i in range(20):
-        moved = row.copy()
-        moved[0] += (-1) ** i * 2.0 * here.errors[0] * row[3]
-        player.exchange(moved)
-    player.look(row, range(3))
-    assert player.unrest > RESTLESS
-    assert here.answer.chance > 0.99
-    assert not here.answer.settled
-    assert "results of other sites may still be on their way to this one." in here.answer.words
-
-
-def test_while_the_network_is_parted_nothing_is_settled():
-    here, _ = pair()
-    assert here.answer.settled
-    here._standings.is_whole = False
-    assert not here.answer.settled
-
-
-def test_invented_sites_can_be_counted_and_claim_no_more_than_time_allows():
-    """98 of them, 10^9 rewards each. Errors get smaller with N, as liars.md says; the words tell N."""
-    few = {"counts": "patients", "max_decisions_per_day": 400.0}
-    for more, whose in (({"counts": "sites"}, "over all 100 sites"), (few, "over all patients of 100 sites")):
-        terms = Federation("trial", NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4), **more)
-        here, _ = pair(terms)
-        honest = here.errors
-        invented = [Standing(f"x{i}", 1, 1, here._standing.weight, (10**9,) * 3) for i in range(98)]
-        here._standings.receive("there", invented)
-        here._look()
-        assert whose in here.answer.words
-        most = here._most_decisions
-        assert most < (10**3 if more is few else 10**7)
-        assert {n for it in here._standings.all(here._standing, most)[1:] for n in it.released} >= {most}
-        assert max(n for it in here._standings.all(here._standing, most) for n in it.released) <= most
-        assert all(new < old for new, old in zip(here.errors, honest, strict=True)), "what liars.md admits"
-
-
-def test_warnings_ask_for_an_answer_only_where_one_matters(monkeypatch):
-    """They are looked at every second."""
-    asked = []
-    here, _ = pair()
-    monkeypatch.setattr(site_module, "answer_of", lambda it: asked.append(1) or answer_of(it))
-    here.warnings()
-    assert asked == []
-
-
-@pytest.mark.parametrize(("chance", "keeps_it_open"), [(0.999, False), (0.9, True), (None, True)])
-def test_nobody_keeps_an_answer_open_that_is_sure_and_only_waits_for_exchanges(monkeypatch, chance, keeps_it_open):
-    here, _ = pair()
-    monkeypatch.setattr(site_module, "holdout", lambda *_: Holdout("there", 0, 9))
-    monkeypatch.setattr(site_module, "answer_of", lambda it: answer_of(it)._replace(chance=chance, settled=False))
-    assert (here.holdout is not None) == keeps_it_open
+def test_who_leaves_the_answer_open_is_named():
+    """The site whose few releases are what the error comes from; nobody once the answer is sure."""
+    it = network(counts="sites")
+    treat(it, ["here", "there"], 600)
+    treat(it, ["yonder"], 14)
+    site = it.site("here")
+    assert site.board.counted() == ("here", "there", "yonder")
+    found = site.holdout
+    if site.answer.chance is None or site.answer.chance < 0.99:
+        assert isinstance(found, Holdout)
+        assert found.site == "yonder"
+    treat(it, ["yonder"], 600)
+    assert it.site("here").answer.settled
+    assert it.site("here").holdout is None
 
 
 def test_a_site_that_is_alone_says_so():
-    assert "at this site, the only one that takes part so far" in played(FedBatch(2.0, first_batch=4)).answer.words
+    it = network()
+    it.leave("there")
+    it.leave("yonder")
+    treat(it, ["here"])
+    alone = MemoryNetwork(it.terms, [("here", "nobody")], noise=lambda epsilon, count: [0] * count)
+    alone.leave("nobody")
+    treat(alone, ["here"])
+    assert "at this site, the only one that takes part so far" in alone.site("here").answer.words
+    assert "over all patients of 3 sites" in it.site("here").answer.words, "what others have released stays"

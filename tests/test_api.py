@@ -25,7 +25,7 @@ from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import PAGE_HEADERS
 from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.process.config import ALL_RIGHTS
-from live import TERMS, serving
+from live import TERMS, bulletin_of, serving
 
 JSON = {"Content-Type": "application/json"}
 
@@ -131,14 +131,21 @@ def test_a_body_that_is_no_reward(served, http, body, status, field):
     assert served.rows() == before
 
 
+REASON = 'left out, or an object such as {"reason": "its data are wrong"}'
+
+
 @pytest.mark.parametrize(("body", "status"), [("[]", 422), ('{"arm": 1}', 422), ("null", 422), ("{", 400)])
 def test_nothing_is_said_when_asking(served, http, body, status):
     before = served.rows()
     some = "eligible, exclude, key, subject, count"
     for method, path, accepted in (
         ("POST", "/v1/decisions", some if "arm" in body else f"no body, or an object with some of {some}"),
-        ("DELETE", "/v1/neighbours/east", "left out, or {}"),
-        ("PUT", "/v1/neighbours/east", "left out, or {}"),
+        ("DELETE", "/v1/excluded/east", "left out, or {}"),
+        (
+            "PUT",
+            "/v1/excluded/east",
+            "reason" if "arm" in body else 'left out, or an object such as {"reason": "its data are wrong"}',
+        ),
     ):
         answer = http.request(method, path, content=body, headers=JSON)
         assert answer.status_code == status
@@ -208,7 +215,7 @@ def raw(served, request, then=b""):
 
 
 @pytest.mark.parametrize(
-    "line", [b"POST /v1/decisions", b"PUT /v1/decisions/1-1/reward", b"PUT /v1/neighbours/east", b"GET /v1/state"]
+    "line", [b"POST /v1/decisions", b"PUT /v1/decisions/1-1/reward", b"PUT /v1/excluded/east", b"GET /v1/state"]
 )
 def test_a_large_body_is_413_before_it_is_sent(served, line):
     """Nothing of the body is sent, and the answer comes all the same."""
@@ -228,7 +235,7 @@ def test_an_endless_body_is_not_read_to_its_end(served):
     before = served.rows()
     piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     start = b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    for line in (b"POST /v1/decisions", b"PUT /v1/decisions/1-1/reward", b"DELETE /v1/neighbours/east"):
+    for line in (b"POST /v1/decisions", b"PUT /v1/decisions/1-1/reward", b"DELETE /v1/excluded/east"):
         heard, sent = raw(served, line + start, piece)
         assert sent < 0.5 * 1000 * len(piece)
         assert heard == b"" or heard.startswith(b"HTTP/1.1 413 ")  # a reset may overtake the answer
@@ -315,7 +322,8 @@ def test_a_request_that_breaks_off_changes_nothing(served, http):
     [
         ("GET", "/v1/decisions", "POST"),
         ("POST", "/v1/decisions/1-1/reward", "PUT"),
-        ("POST", "/v1/neighbours/east", "DELETE, PUT"),
+        ("POST", "/v1/excluded/east", "DELETE, PUT"),
+        ("PUT", "/v1/members/east", "GET"),
         ("PUT", "/v1/state", "GET"),
         ("POST", "/metrics", "GET"),
         ("TRACE", "/healthz", "GET"),
@@ -329,7 +337,19 @@ def test_another_method_is_405(http, method, path, allowed):
 
 
 @pytest.mark.parametrize(
-    "path", ["/page", "/v1", "/v1/", "/v1/state/", "/v1/decisions/x/y", "/docs", "/redoc", "/v1/neighbours/", "/..%2f"]
+    "path",
+    [
+        "/page",
+        "/v1",
+        "/v1/",
+        "/v1/state/",
+        "/v1/decisions/x/y",
+        "/docs",
+        "/redoc",
+        "/v1/members/",
+        "/v1/excluded/",
+        "/..%2f",
+    ],
 )
 def test_an_unknown_path_is_404(http, path):
     answer = http.get(path)
@@ -337,24 +357,90 @@ def test_an_unknown_path_is_404(http, path):
     assert error_of(answer)["code"] == "not_found"
 
 
-def test_neighbours_leave_and_come_back(served, http):
-    def left():
-        return {row[0]: row[5] for row in served.rows()["link"]}
+def test_members_are_excluded_and_included(served, http):
+    served.hear(bulletin_of("east", reward=1.0), bulletin_of("south"))
 
-    assert left() == {"east": 0, "south": 0}
-    assert http.delete("/v1/neighbours/east").status_code == 204
-    assert left() == {"east": 1, "south": 0}
-    assert http.delete("/v1/neighbours/east").status_code == 204
-    assert left() == {"east": 1, "south": 0}
-    assert [n["left"] for n in http.get("/v1/state").json()["neighbours"]] == [True, False]
-    assert http.put("/v1/neighbours/east").status_code == 204
-    assert http.put("/v1/neighbours/east").status_code == 204
-    assert left() == {"east": 0, "south": 0}
+    def seen():
+        members = http.get("/v1/state").json()["members"]
+        return {it["name"]: (it["counts"], it["excluded"]) for it in members if it["name"] != "north"}
+
+    others = {"south": (True, False)}
+    assert seen() == {"east": (True, False)} | others
+    answer = http.put("/v1/excluded/east", json={"reason": "its data are wrong"})
+    assert answer.status_code == 204
+    assert served.rows()["excluded"][0][::2] == ("east", "its data are wrong")
+    assert seen() == {"east": (False, True)} | others
     before = served.rows()
-    for method in ("PUT", "DELETE"):
-        answer = http.request(method, "/v1/neighbours/west")
-        assert (answer.status_code, error_of(answer)["field"]) == (404, "name")
+    assert http.put("/v1/excluded/east").status_code == 204
+    assert http.delete("/v1/excluded/south").status_code == 204
+    answer = http.put("/v1/excluded/west")
+    assert (answer.status_code, error_of(answer)["code"], error_of(answer)["field"]) == (404, "unknown_member", "name")
+    answer = http.put("/v1/excluded/north")
+    assert (answer.status_code, error_of(answer)["field"]) == (404, "name")
     assert served.rows() == before
+    assert http.delete("/v1/excluded/east").status_code == 204
+    assert served.rows()["excluded"] == []
+    assert seen() == {"east": (True, False)} | others
+
+
+def test_what_a_member_has_signed_is_shown_byte_for_byte(served, http):
+    """Also two bulletins with one number, which are a proof; state and members name the site."""
+    first, second, other = (bulletin_of("clinic", reward=value, number=2) for value in (1.0, 0.0, 0.5))
+    before = bulletin_of("clinic", number=1)
+    served.hear(before, first)
+    found = http.get("/v1/members/clinic").json()
+    assert found["bulletin"]["body"].encode() == first.body
+    assert (found["conflict"], found["certificates"]) == ([], {})
+    served.hear(second, other)
+    found = http.get("/v1/members/clinic").json()
+    halves = [it["body"].encode() for it in found["conflict"]]
+    assert len(halves) == 2
+    assert set(halves) < {first.body, second.body, other.body}
+    (shown,) = (it for it in http.get("/v1/state").json()["members"] if it["name"] == "clinic")
+    assert shown["conflict"] == {"incarnation": 1, "number": 2, "signatures": ["", ""]}
+    assert shown["counts"], "with its last bulletin before"
+    answer = http.get("/v1/members/west")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_member")
+
+
+def test_a_stop_says_why_and_who_has_it(tmp_path):
+    with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        agent.hear(bulletin_of("east"), bulletin_of("south"))
+        check_a_stop(http)
+
+
+def check_a_stop(http):
+    said = {"change": "suspend", "arm": TERMS.arms[1], "reason": "recalled"}
+    answer = http.post("/v1/arms", json=said)
+    assert answer.status_code == 201
+    assert answer.json()["reason"] == "recalled"
+    assert [(it["site"], it["has_it"]) for it in answer.json()["receipts"]] == [("east", False), ("south", False)]
+    arm = http.get("/v1/state").json()["arms"][1]
+    assert (arm["status"], arm["changed_by"], arm["reason"]) == ("suspended", "north", "recalled")
+    assert (arm["acknowledged_by"], arm["missing"]) == ([], ["east", "south"])
+    answer = http.post("/v1/arms", json=said | {"arm": TERMS.arms[2], "reason": "x" * 201})
+    assert (answer.status_code, error_of(answer)["field"]) == (422, "reason")
+
+
+def test_to_look_writes_nothing(served, http):
+    """State, metrics, page, readyz and the proofs of members: not a byte of any file, however often."""
+    served.hear(bulletin_of("east"))
+    decide(http)
+    served.call(lambda driver: driver._save_board())
+    served.call(lambda driver: driver._publish())
+    before = served.call(lambda driver: driver.site._journal.mark)
+    for path in (
+        "/v1/state",
+        "/metrics",
+        "/readyz",
+        "/",
+        "/v1/arms",
+        "/v1/members/east",
+        "/v1/history",
+        "/v1/federation",
+    ):
+        assert http.get(path).status_code == 200, path
+    assert served.call(lambda driver: driver.site._journal.mark) == before
 
 
 # ---------------------------------------------------------------- a disk that fails, an agent that is not ready
@@ -521,7 +607,7 @@ def test_the_token(tmp_path):
     with serving(tmp_path, token) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         before = agent.rows()
         asked = [("POST", "/v1/decisions"), ("GET", "/v1/state"), ("GET", "/metrics"), ("GET", "/openapi.json")]
-        asked += [("PUT", "/v1/decisions/1-1/reward"), ("DELETE", "/v1/neighbours/east"), ("GET", "/nothing")]
+        asked += [("PUT", "/v1/decisions/1-1/reward"), ("DELETE", "/v1/excluded/east"), ("GET", "/nothing")]
         wrong = [None, "Bearer", "Bearer s3cret.token-", "Bearer s3cret.token-11", "s3cret.token-1", "Basic x", "é"]
         for method, path in asked:
             for said in wrong:
@@ -564,8 +650,10 @@ def test_metrics_agree_with_the_state(tmp_path):
             put_reward(http, decide(http), f'{{"value": {value}}}')
         decide(http)
         put_reward(http, "unknown", '{"value": 1}')
+        agent.hear(bulletin_of("east", terms))
+        agent.call(lambda driver: driver._publish())
         agent.call(lambda driver: [driver.refusals.count("certificate", "a test") for _ in range(3)])
-        agent.call(lambda driver: driver.links.statuses["east"].succeeded(1_700_000_000.5))
+        agent.call(lambda driver: driver.links.statuses["east"].opened(1_700_000_000.5, True))
         answer = http.get("/metrics")
         state = SiteState.model_validate_json(http.get("/v1/state").content)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -596,12 +684,20 @@ def test_metrics_agree_with_the_state(tmp_path):
         assert seen[("fedbandit_arm_own_mean", arm.name)] == arm.own_mean
         assert seen[("fedbandit_arm_weight", arm.name)] == arm.weight
     for link in state.neighbours:
-        assert seen[("fedbandit_neighbour_exchanges_total", link.name)] == link.exchanges
+        assert seen[("fedbandit_neighbour_received_total", link.name)] == link.received
+        assert seen[("fedbandit_neighbour_sent_total", link.name)] == link.sent
         assert seen[("fedbandit_neighbour_failures_total", link.name)] == link.failures
         assert seen[("fedbandit_neighbour_refusals_total", link.name)] == link.refusals
         assert seen[("fedbandit_neighbour_reachable", link.name)] == link.reachable
-        assert seen[("fedbandit_neighbour_left", link.name)] == link.left
-    last = "fedbandit_neighbour_last_exchange_timestamp_seconds"
+    assert [it.name for it in state.members] == ["east", "north"]
+    assert seen[("fedbandit_members_counted",)] == state.federation.num_agents == 2
+    for it in state.members:
+        assert seen[("fedbandit_member_counts", it.name)] == it.counts == 1.0
+        assert seen[("fedbandit_member_conflict", it.name)] == 0.0
+        assert seen[("fedbandit_member_oddities", it.name)] == len(it.oddities)
+        assert seen[("fedbandit_member_share_ratio", it.name)] == it.share
+        assert seen[("fedbandit_member_bulletin_timestamp_seconds", it.name)] == it.since
+    last = "fedbandit_neighbour_last_heard_timestamp_seconds"
     assert seen[(last, "east")] == 1_700_000_000.5
     assert (last, "south") not in seen
     info = families["fedbandit_agent_info"].samples[0].labels
@@ -634,8 +730,9 @@ def test_the_document(http):
         "arms",
         "change_arm",
         "accept_arm",
-        "leave",
-        "rejoin",
+        "member",
+        "exclude",
+        "include",
         "confirm",
         "restore",
         "state",
@@ -708,7 +805,7 @@ def test_the_server_is_what_the_document_says(tmp_path, token, examples):
         assert any(row[6] for row in agent.rows()["decision"])  # it followed the link to the reward
     assert {("POST /v1/decisions", status) for status in (201, 422)} <= tried
     assert {("PUT /v1/decisions/{decision_id}/reward", status) for status in (404, 422)} <= tried
-    assert {("DELETE /v1/neighbours/{name}", 404), ("GET /v1/state", 200), ("GET /metrics", 200)} <= tried
+    assert {("PUT /v1/excluded/{name}", 404), ("GET /v1/state", 200), ("GET /metrics", 200)} <= tried
 
 
 def test_the_api_is_light():

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,7 +33,7 @@ from typer.testing import CliRunner
 
 from fedbandit.agent.disk import secret_files
 from fedbandit.agent.gossip.certificates import CertsError, init, issue, sign
-from fedbandit.agent.gossip.tls import read_tls
+from fedbandit.agent.gossip.tls import read_tls, revoked_in
 from fedbandit.agent.process.config import ConfigError, read_config
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.cli import app
@@ -382,6 +383,15 @@ ca = "certs/ca.crt"
 """
 
 
+def crl(ca, key, *revoked, ends=NOW + DAY):
+    """A list of revoked certificates, PEM."""
+    builder = x509.CertificateRevocationListBuilder(certificate(ca).subject, ends - 2 * DAY, ends)
+    for it in revoked:
+        one = x509.RevokedCertificateBuilder(it.serial_number, revocation_date=NOW)
+        builder = builder.add_revoked_certificate(one.build())
+    return builder.sign(load_pem_private_key(key.read_bytes(), None), hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
 class TestReading:
     @pytest.fixture
     def config(self, folder):
@@ -547,6 +557,29 @@ class TestReading:
         config.tls.ca.write_bytes(other + config.tls.ca.read_bytes())
         read_tls(config, NOW)
 
+    def test_a_list_of_revoked_certificates(self, config, tmp_path):
+        """Of one CA, or of several one after the other; each is signed by a CA that the site trusts."""
+        path = config.path.parent / "revoked.pem"
+        config = replace(config, tls=replace(config.tls, crl=path))
+        east = certificate(issue(config.tls.ca.parent, "east", 10, NOW).certificate)
+        assert self.mistakes(config) == [f"tls.crl: {path}: no such file"]
+        path.write_bytes(b"nonsense")
+        assert self.mistakes(config) == [
+            f"tls.crl: {path} holds no list of revoked certificates (X509 CRL) in PEM form"
+        ]
+        foreign = init(tmp_path / "foreign", "test CA", 10, NOW)
+        path.write_bytes(crl(foreign.certificate, foreign.key, east))
+        assert self.mistakes(config) == [f"tls.crl: {path} holds a list that no CA of tls.ca has signed"]
+        ours = config.tls.ca, config.tls.ca.with_name("ca.key")
+        path.write_bytes(crl(*ours, east, ends=NOW - DAY))  # overdue: revoked is revoked
+        found = read_tls(config, NOW)
+        assert revoked_in(found.crl, [certificate(config.tls.ca)]) == {(east.issuer, east.serial_number)}
+        config.tls.ca.write_bytes(config.tls.ca.read_bytes() + foreign.certificate.read_bytes())
+        path.write_bytes(crl(*ours) + crl(foreign.certificate, foreign.key, east))
+        found = read_tls(config, NOW)
+        cas = x509.load_pem_x509_certificates(config.tls.ca.read_bytes())
+        assert revoked_in(found.crl, cas) == {(east.issuer, east.serial_number)}
+
 
 class TestCommands:
     def invoke(self, *arguments):
@@ -594,7 +627,7 @@ class TestCommands:
         """The site's commands and the CA's, as printed: what comes out is what an agent accepts."""
         monkeypatch.chdir(tmp_path)
         text = (Path(__file__).parents[1] / "docs" / "certificates.md").read_text(encoding="utf-8")
-        (ours,) = re.findall(r"```sh\n(openssl .*?)```", text, re.DOTALL)
+        (ours,) = re.findall(r"```sh\n(openssl req .*?)```", text, re.DOTALL)
         (theirs,) = re.findall(r"```sh\nfedbandit (certs sign .*?)\n```", text)
         assert self.invoke("init").exit_code == 0
         subprocess.run(["/bin/sh", "-ec", ours], capture_output=True, check=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, Shares
-from fedbandit.agent.core import site as site_module
+from fedbandit.agent.core import decisions as decisions_module
 from fedbandit.agent.core.decisions import Choice, SiteDraws, choice, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
@@ -70,11 +70,11 @@ def played(terms, rounds, seed):
 
 
 def asked(site, draws, allowed=None):
-    return choice(site.terms, site._player, site.n_max, draws, allowed)
+    return choice(site.terms, site._looking, site.n_max, draws, allowed)
 
 
 def known(site):
-    return deepcopy(vars(site._player.me))
+    return deepcopy(vars(site._looking.me))
 
 
 # ---------------------------------------------------------------- arms that a request may have
@@ -113,7 +113,7 @@ def test_all_arms_allowed_is_no_restriction(name):
 
 def alone(terms, counts, seed):
     """A site that nobody has joined yet, with so many rewards of each arm."""
-    source, site = Random(seed), Site("x", terms, Stored(Numbering(1, 0), 1), silent)
+    source, site = Random(seed), Site("x", terms, Stored(Numbering(1, 0)), silent)
     left = list(counts)
     for _ in range(10_000):
         if not any(left):
@@ -128,7 +128,7 @@ def alone(terms, counts, seed):
 
 def _decided(site, arm):
     """A decision for this arm, whatever the page says."""
-    with patch.object(site_module, "choice", lambda *_: Choice(arm, 1.0)):
+    with patch.object(decisions_module, "choice", lambda *_: Choice(arm, 1.0)):
         return site.decide(0.0, SiteDraws((0.0,) * site.terms.num_arms, 0.5)).result
 
 
@@ -144,7 +144,7 @@ def test_a_choice_among_some_arms_is_that_of_a_world_of_these(name, counts, monk
         few = {position: rows[k] for position, k in enumerate(allowed) if k in rows}
         small = terms_of(name, tuple(ARMS[k] for k in allowed))
         released = {(allowed.index(k), level): last for (k, level), last in marks.items() if k in allowed}
-        other = Site("x", small, Stored(Numbering(1, 0), 1, known={**few, **single}, released=released), silent)
+        other = Site("x", small, Stored(Numbering(1, 0), known={**few, **single}, released=released), silent)
         for t in (3, 50, 10**6):
             monkeypatch.setattr(Player, "now", time_of(t))
             for _ in range(10):
@@ -225,13 +225,14 @@ def compare_frequencies(site, allowed=None, seed=1, error=0.0):
 def believing(theta, spread, **options):
     """A Thompson site with these beliefs."""
     arms = tuple(f"arm {k}" for k in range(len(theta)))
-    site = Site("x", terms_of("thompson", arms, counts="sites", **options), Stored(Numbering(1, 0), 1), silent)
-    player = site._player
-    player.me.deviation[:], player.me.releases[:] = spread, [1] * len(arms)
-    player.seen.value[:], player.seen.weight[:] = theta, [1.0] * len(arms)
-    for k in range(len(arms)):
+    site = Site("x", terms_of("thompson", arms, counts="sites", **options), Stored(Numbering(1, 0)), silent)
+    player = site._looking
+    player.seen.mean[:], player.seen.sampling[:] = theta, [x * x for x in spread]
+    player.seen.weight[:], player.me.deviation[:], player.me.releases[:] = [1.0] * len(arms), spread, [1] * len(arms)
+    for k in range(len(arms)) if min(spread) > 0.0 else ():
         player.page.believe(player.me, player.terms, player.seen, k)
-    assert (player.me.theta, player.me.spread) == (theta, spread)
+    player.me.unknown[:], player.me.num_unknown = [0] * len(arms), 0
+    player.me.theta[:], player.me.spread[:] = theta, spread
     return site
 
 
@@ -273,7 +274,7 @@ def test_indices_and_round_robins_are_certain():
 def test_lagging_arms_share_their_chance(allowed):
     """Algorithm 1, line 13: of those that this request may have."""
     site = played(terms_of("gossip_ucb"), 40, 7)
-    site._standings.counts = lambda own, most: (99, 99, 0, 99)
+    site.board.n_max = lambda arms, most: (99, 99, 0, 99)
     expected = [k for k in (0, 1, 3) if allowed is None or k in allowed]
     assert compare_frequencies(site, allowed) == dict.fromkeys(expected, 1.0 / len(expected))
 

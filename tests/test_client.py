@@ -17,7 +17,7 @@ import fedbandit
 from fedbandit import AgentError, AsyncClient, Client, InvalidArgument
 from fedbandit.agent import client as module
 from fedbandit.agent.http.state import SiteState
-from live import TERMS, serving
+from live import TERMS, bulletin_of, serving
 
 TOKEN = "t0ken"  # noqa: S105
 
@@ -100,16 +100,21 @@ def test_decide_reward_state(served, kind):
 
 
 @both
-def test_neighbours(served, kind):
+def test_members(served, kind):
+    served.hear(bulletin_of("east"))
     with kind(served.url) as client:
-        client.leave("east")
-        client.leave("east")
-        with pytest.raises(module.NotANeighbour, match="west is no neighbour of north"):
-            client.leave("west")
-        client.rejoin("east")
-        with pytest.raises(module.NotANeighbour):
-            client.rejoin("b?c#d é")
-        assert [link.left for link in client.state().neighbours] == [False, False]
+        client.exclude("east", "wrong")
+        client.exclude("east")
+        with pytest.raises(module.UnknownMember, match="name must be one of"):
+            client.exclude("west")
+        with pytest.raises(module.UnknownMember):
+            client.exclude("b?c#d é")
+        assert [(it.counts, it.excluded) for it in client.state().members if it.name == "east"] == [(False, True)]
+        client.include("east")
+        client.include("east")
+        assert client.member("east").name == "east"
+        with pytest.raises(module.UnknownMember, match="no bulletin of this site is here"):
+            client.member("west")
 
 
 @both
@@ -325,7 +330,7 @@ def test_it_is_light():
     code = (
         "import sys, fedbandit\n"
         "fedbandit.Client, fedbandit.AsyncClient, fedbandit.AgentError\n"
-        "heavy = {'fastapi', 'starlette', 'uvicorn', 'grpc', 'prometheus_client', 'numpy', 'numba', 'sqlite3'}\n"
+        "heavy = {'fastapi', 'starlette', 'uvicorn', 'websockets', 'prometheus_client', 'numpy', 'numba', 'sqlite3'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )
     assert run_python(code) == ""

@@ -115,6 +115,8 @@ def test_a_log_that_is_not_read_to_its_end_harms_nobody(tmp_path):
 CHANGE = {
     "id": "c0ffee",
     "version": 3,
+    "reason": "recalled",
+    "receipts": [{"site": "east", "has_it": True, "last_heard": 2.0}],
     "change": "suspend",
     "arm": "none",
     "by": "north",

@@ -14,6 +14,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.process.config import (
     ALL_RIGHTS,
+    DIRECT,
     Address,
     ConfigError,
     Neighbour,
@@ -31,6 +32,7 @@ from fedbandit.checks import FileError, InvalidArgument
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
 LISTEN_AT = "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets"
 DIAL = "host:port with a port from 1 to 65535, an IPv6 host in brackets"
+PROXY = "a URL such as 'http://proxy.example.org:3128', or 'none'"
 NAME = "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
 
 LEAST = """
@@ -80,8 +82,8 @@ def test_the_example():
     assert config.expire_after == 30 * 24 * 3600
     assert config.keep == 20_000
     assert config.neighbours == (
-        Neighbour("east", Address("east.example", 8500), 1.0),
-        Neighbour("south", None, 1.0),
+        Neighbour("east", Address("east.example", 8500)),
+        Neighbour("south", None),
     )
     assert config.path == EXAMPLE
     check_insecure(config, insecure=False)
@@ -139,7 +141,7 @@ def outcome(call):
             [
                 "unknown key 'federation.max_agent'. Did you mean 'max_agents'? "
                 "Known: name, max_agents, arms, rewards, reward_window, default_reward, counts, "
-                "max_decisions_per_day, shares, policy",
+                "max_decisions_per_day, largest_share, shares, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),
@@ -242,16 +244,26 @@ def test_a_mistake_is_named(write, before, after, message):
         ("[[neighbours]]\nname = 'a b'\naddress = 'a:1'", f"neighbours[0].name must be {NAME}, not 'a b'"),
         ("[[neighbours]]\nname = 'east'\naddress = 'a:0'", f"neighbours[0].address must be {DIAL}, not 'a:0'"),
         (
-            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\nrate = 1001",
-            "neighbours[0].rate must be a number above 0 and at most 1000, not 1001.0",
+            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\nproxy = 'proxy:3128'",
+            f"neighbours[0].proxy must be {PROXY}, not 'proxy:3128'",
         ),
         (
-            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\nrate = 0.0",
-            "neighbours[0].rate must be a number above 0 and at most 1000, not 0.0",
+            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\nproxy = 'http://proxy:0'",
+            f"neighbours[0].proxy must be {PROXY}, not 'http://proxy:0'",
+        ),
+        (
+            "[listen]\ngossip = ':1'\n[[neighbours]]\nname = 'east'\nproxy = 'none'".replace("':1'", "'a:1'"),
+            "'neighbours[0].address' is missing: only a link that this site dials can go through a proxy",
+        ),
+        ("[members]\nrefuse = ['north']", "members.refuse must be other sites than this one, not ['north']"),
+        ("[members]\nrefuse = ['No name']", f"members.refuse must be {NAME}, not 'No name'"),
+        (
+            "[members]\nrefuse = ['east']\n[[neighbours]]\nname = 'east'\naddress = 'a:1'",
+            "neighbours[0].name must be a site that members.refuse does not name, not 'east'",
         ),
         (
             "[[neighbours]]\nname = 'east'\nadress = 'a:1'",
-            "unknown key 'neighbours[0].adress'. Did you mean 'address'? Known: name, address, rate",
+            "unknown key 'neighbours[0].adress'. Did you mean 'address'? Known: name, address, proxy",
         ),
         (
             "[[neighbours]]\nname = 'north'\naddress = 'a:1'",
@@ -268,7 +280,7 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, most_sites, witness, trust_policy, federation, tls, listen, tokens, decisions, arms, "
+            "Known: name, data, witness, trust_policy, federation, tls, listen, tokens, decisions, arms, members, "
             "neighbours",
         ),
     ],
@@ -463,9 +475,9 @@ def test_tokens_of_roles(write, tmp_path):
         "token-of-everybody": ALL_RIGHTS,
         "token-of-the-application": {"decide", "report", "view"},
         "token-of-the-viewer": {"view"},
-        "token-of-the-operator": {"view", "neighbours", "restore", "arms", "log"},
+        "token-of-the-operator": {"view", "members", "restore", "arms", "log"},
     }
-    assert token_with(config, "neighbours") == "token-of-the-operator", "not one that could decide, too"
+    assert token_with(config, "members") == "token-of-the-operator", "not one that could decide, too"
     assert token_with(config, "view") == "token-of-the-viewer"
     assert token_with(read_config(write(LEAST)), "view") is None
     write_token(tmp_path / "viewer", b"token-of-the-application")
@@ -473,8 +485,8 @@ def test_tokens_of_roles(write, tmp_path):
         f"tokens.viewer: {tmp_path / 'viewer'} holds the token of another role: each needs its own"
     ]
     alone = read_config(write(LEAST + "[listen]\nhttp = '0.0.0.0:80'\n[tokens]\napplication = 'application'\n"))
-    assert mistakes(alone.path, lambda _: token_with(alone, "neighbours")) == [
-        "no token has the right 'neighbours': see [tokens] in examples/site.toml"
+    assert mistakes(alone.path, lambda _: token_with(alone, "members")) == [
+        "no token has the right 'members': see [tokens] in examples/site.toml"
     ]
 
 
@@ -597,15 +609,28 @@ def test_brackets_without_end(write):
     assert mistakes(write(f"name{'.a' * 3000} = 1")) == ["keys are nested too deeply"]
 
 
-def test_how_many_sites_there_can_be(write):
-    assert read_config(write(LEAST)).most_sites is None
-    assert read_config(write("most_sites = 12\n" + LEAST)).most_sites == 12
-    for wrong in ("1", "0", "1000001", "2.5", "true", "'12'"):
-        (said,) = mistakes(write(f"most_sites = {wrong}\n{LEAST}"))
-        assert said.startswith("most_sites must be a"), said
-    neighbours = "".join(f"[[neighbours]]\nname = '{name}'\naddress = '{name}:1'\n" for name in ("east", "south"))
-    said = "most_sites must be at least 3: this site and its neighbours, not 2"
-    assert mistakes(write(f"most_sites = 2\n{LEAST}{neighbours}")) == [said]
+def test_members_to_refuse_revoked_certificates_and_proxies(write, tmp_path):
+    config = read_config(write(LEAST))
+    assert config.refuse == frozenset()
+    more = "[members]\nrefuse = ['west', 'south']\n[tls]\ncertificate = 'a'\nkey = 'b'\nca = 'c'\ncrl = 'd'\n"
+    for name, proxy in (("a", "proxy = 'http://user:word@proxy.example:3128'"), ("b", "proxy = 'none'"), ("c", "")):
+        more += f"[[neighbours]]\nname = '{name}'\naddress = 'a:1'\n{proxy}\n"
+    config = read_config(write(LEAST + more))
+    assert config.refuse == {"west", "south"}
+    assert config.tls is not None
+    assert config.tls.crl == tmp_path / "d"
+    proxies = [it.proxy for it in config.neighbours]
+    assert proxies == ["http://user:word@proxy.example:3128", DIRECT, None]
+
+
+def test_the_largest_share_is_a_term(write):
+    config = read_config(write(LEAST))
+    assert config.terms.largest_share == 0.5
+    other = read_config(write(LEAST.replace('name = "diabetes"', 'name = "diabetes"\nlargest_share = 0.25')))
+    assert other.terms.largest_share == 0.25
+    assert other.terms.digest() != config.terms.digest()
+    said = mistakes(write(LEAST.replace('name = "diabetes"', 'name = "diabetes"\nlargest_share = 0.0')))
+    assert "federation.largest_share must be" in said[0]
 
 
 @pytest.mark.parametrize("name", ["\u3164", " ", "a\u2800", "a" + 9 * "\u0301", "a\u200bb", "a\u202eb", "\ufeff"])

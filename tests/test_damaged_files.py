@@ -11,8 +11,11 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Released
-from fedbandit.agent.core.site import Site, SiteDraws
+from fedbandit.agent.core.board import BoardRow, Kept
+from fedbandit.agent.core.bulletin import Signed
+from fedbandit.agent.core.decisions import SiteDraws
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Released, Stored
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk import secret_files, state_files
 from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal, look_at
 from live import TERMS
@@ -27,10 +30,13 @@ def opened(path, **more):
 
 
 def play(journal, rounds, start=0):
-    """Decisions, rewards that count and rewards that wait, releases, links: rows in every table."""
+    """Decisions, rewards that count and rewards that wait, releases, bulletins: rows in every table."""
     site = Site("here", WINDOW, journal.load(), lambda epsilon, count: [0] * count)
-    for step in (site.join("there"), site.join("third")) if start == 0 else ():
-        journal.commit(step.records)
+    if start == 0:
+        journal.commit(site.link(["there", "third"]).records)
+        for name in ("there", "third"):
+            journal.commit(site.merge(bulletin_of(name), name, 1e9).records)
+        journal.commit(site.exclude("third", 1, "wrong").records)
     for i in range(start, start + rounds):
         now = 5.0 * i
         while site.is_due(now):
@@ -38,6 +44,20 @@ def play(journal, rounds, start=0):
         decision = site.decide(now, DRAWS)
         journal.commit(decision.records)
         journal.commit(site.report(decision.result.id, i % 3 / 2.0).records)
+        journal.commit(site.publish(unsigned, 1e9 + now).records)
+    if start == 0:
+        journal.commit(site.change_arm("suspend", TERMS.arms[2], 1, "recalled").records)
+    journal.commit(site.board_rows().records)
+
+
+def unsigned(_):
+    return b"signature", b"signer"
+
+
+def bulletin_of(name):
+    """The first bulletin of another site."""
+    other = Site(name, WINDOW, Stored(Numbering(1, 0)))
+    return other.publish(unsigned, 1e9).result
 
 
 def rewarded(path):
@@ -294,7 +314,6 @@ EDITS = [
     "UPDATE agent SET clock = clock + 1",
     "UPDATE agent SET since = NULL",
     "UPDATE agent SET incarnation = incarnation + 1",
-    "UPDATE agent SET born = born + 1",
     "UPDATE agent SET decisions = decisions - 1",
     "UPDATE agent SET is_stale = 1 - is_stale",
     "UPDATE agent SET checksum = checksum + 1",
@@ -312,13 +331,25 @@ EDITS = [
     "DELETE FROM known WHERE arm = 0",
     "UPDATE released SET last = last + 1",
     "DELETE FROM released WHERE arm = 0",
-    "UPDATE link SET flow = '[]'",
-    "UPDATE link SET version = version + 1 WHERE neighbour = 'third'",
-    "UPDATE link SET seals = 'a'",
-    "UPDATE link SET has_left = 1",
-    "DELETE FROM link WHERE neighbour = 'there'",
-    "INSERT INTO link SELECT 'more', incarnation, flow, version, writer, has_left, own_incarnation, seals FROM link "
-    "LIMIT 1",
+    "UPDATE neighbour SET has_heard = 1 - has_heard WHERE name = 'there'",
+    "DELETE FROM neighbour WHERE name = 'there'",
+    "INSERT INTO neighbour VALUES ('more', 1)",
+    "UPDATE excluded SET reason = 'right'",
+    "DELETE FROM excluded",
+    "UPDATE board SET since = since + 1 WHERE site = 'there'",
+    "UPDATE board SET body = CAST(replace(CAST(body AS TEXT), '\"at\":', '\"at\":1') AS BLOB) WHERE site = 'there'",
+    "UPDATE board SET signature = x'00' WHERE site = 'third'",
+    "UPDATE board SET signer = x'' WHERE site = 'third'",
+    "UPDATE board SET digest = x'00' WHERE site = 'there'",
+    "UPDATE board SET site = 'other' WHERE site = 'there'",
+    "DELETE FROM board WHERE site = 'there'",
+    "DELETE FROM board",
+    "UPDATE own SET body = (SELECT body FROM board WHERE site = 'there')",
+    "UPDATE own SET signature = x'00'",
+    "DELETE FROM own",
+    "UPDATE arm_change SET accepted = 0",
+    "UPDATE arm_change SET content = replace(content, 'recalled', 'replaced')",
+    "DELETE FROM arm_change",
     "UPDATE decision SET rewarded = 0 WHERE number = 5",
     "UPDATE decision SET played = 1 - played WHERE number = 39",
     "UPDATE decision SET arm = arm + 1 WHERE number = 5",
@@ -328,11 +359,24 @@ EDITS = [
     "DELETE FROM decision WHERE number = 5",
     "UPDATE decision SET id = 'another' WHERE number = 5",
     "DROP TABLE released",
-    "CREATE INDEX more ON link (incarnation)",
+    "CREATE INDEX more ON board (since)",
     "PRAGMA user_version = 4",
     "PRAGMA user_version = 3",
     "PRAGMA user_version = 2",
 ]
+
+
+def test_a_board_comes_back_in_its_order(path):
+    """Of each site, also if only the order changes, or one of its bulletins goes."""
+    first, second, third = (
+        Kept(Signed(bulletin_of("there").body + b" " * k, b"signature", b"signer"), float(k)) for k in range(3)
+    )
+    with closing(opened(path)) as journal:
+        for kept in ((first, second), (second, first, third), (third, second)):
+            journal.commit([BoardRow("there", kept)])
+            assert journal.load().board == {"there": BoardRow("there", kept)}
+    with closing(opened(path)) as journal:
+        assert journal.load().board == {"there": BoardRow("there", (third, second))}
 
 
 @pytest.mark.parametrize("edit", EDITS)

@@ -141,11 +141,10 @@ def test_refusals_of_a_request(served, http):
     assert first["id"] in error_of(answer)["message"]
 
 
-def test_a_stopped_arm_over_http(tmp_path, monkeypatch):
+def test_a_stopped_arm_over_http(tmp_path):
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         told = made(http, key="k")
-        site = agent.driver.site.in_memory
-        monkeypatch.setattr(type(site), "stopped", property(lambda _: frozenset({told["arm"]})))
+        assert http.post("/v1/arms", json={"change": "suspend", "arm": told["name"]}).status_code == 201
         answer = ask(http, key="k")
         assert (answer.status_code, error_of(answer)["code"]) == (409, "arm_stopped")
         assert told["id"] in error_of(answer)["message"]
@@ -170,8 +169,8 @@ def test_a_stopped_arm_over_http(tmp_path, monkeypatch):
         ("GET", "/openapi.json?x=1", "no query parameters"),
         ("GET", "/readyz?x=1", "no query parameters"),
         ("GET", "/v1/federation?x=1", "no query parameters"),
-        ("DELETE", "/v1/neighbours/east?force=1", "no query parameters"),
-        ("PUT", "/v1/neighbours/east?force=1", "no query parameters"),
+        ("DELETE", "/v1/excluded/east?force=1", "no query parameters"),
+        ("PUT", "/v1/excluded/east?force=1", "no query parameters"),
         ("POST", "/v1/confirm?yes", "no query parameters"),
         ("POST", "/v1/restore?yes", "no query parameters"),
         ("POST", "/v1/rewards?rewards=1", "rewards is a field of the body"),

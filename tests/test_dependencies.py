@@ -79,7 +79,7 @@ def entry_of(name):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (entry_of("grpcio"), "", "grpcio is missing"),
+        (entry_of("websockets"), "", "websockets is missing"),
         (entry_of("hatchling"), "", "hatchling is missing"),
         ("fastapi==", "fastapi==0.0.", "fastapi is 0.0"),
         (entry_of("h11"), entry_of("h11").replace("h11", "pytest"), "nobody needs pytest"),

@@ -6,7 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from fedbandit.agent.core.site import DecisionNotFound, Site, SiteDraws, Step
+from fedbandit.agent.core.decisions import SiteDraws
+from fedbandit.agent.core.records import DecisionNotFound, Excluded, Step
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk import durable_site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
@@ -154,6 +156,61 @@ def test_what_a_failed_disk_has_not_taken_has_not_happened(site):
     asyncio.run(scenario())
 
 
+def test_to_look_changes_nothing(site, tmp_path):
+    """No record, no commit, no byte of a file; and after an error it opens no file."""
+
+    async def scenario():
+        await site.do(decide)
+        files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        commits = Disk.commits
+        for _ in range(3):
+            assert await site.shown(lambda it: (it.decided, it.answer, it.warnings(), it.board.sites))
+        assert Disk.commits == commits
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+        Disk.fails = True
+        with pytest.raises(JournalError, match="full"):
+            await site.do(decide)
+        Disk.fails = False
+        with pytest.raises(JournalError, match="full"):
+            await site.shown(lambda it: it.decided)
+        assert site._journal is None
+        assert await site.do(lambda it: Step(it.decided)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_over_a_link_waits_for_no_disk(slow):
+    """Its records are written with those of the next event, in their order."""
+
+    async def scenario():
+        first = await being_written(slow)
+        assert slow.at_once(lambda it: Step(it.decided, (Excluded("there", 1, "wrong"),))) == 1
+        second = asyncio.create_task(slow.do(decide))
+        await asyncio.sleep(0.05)
+        assert Disk.commits == 0
+        Disk.gate.set()
+        assert [it.number for it in await asyncio.gather(first, second)] == [1, 2]
+        assert Disk.commits == 2
+        stored = slow._journal.load()
+        assert list(stored.excluded) == ["there"]
+        assert len(stored.decisions) == 2
+
+    asyncio.run(scenario())
+
+
+def test_records_are_announced_when_an_event_makes_them(site):
+    seen = []
+    site.on_records = seen.append
+
+    async def scenario():
+        await site.do(decide)
+        await site.do(lambda it: Step(it.decided))
+        await site.shown(lambda it: it.decided)
+
+    asyncio.run(scenario())
+    assert [len(records) > 0 for records in seen] == [True]
+
+
 def test_an_event_that_breaks_leaves_nothing_behind(site):
     """And does not harm the events that came with it."""
 
@@ -242,7 +299,7 @@ def test_who_reads_waits_for_the_disk_and_makes_nobody_wait(slow, fails):
                 await reading
             assert all(isinstance(it, JournalError) for it in await asyncio.gather(*tasks, return_exceptions=True))
             Disk.fails = False
-            assert await slow.shown(lambda it: it.decided) == 0
+            assert await slow.do(lambda it: Step(it.decided)) == 0
         else:
             assert await reading == 2
             assert len(slow._journal.load().decisions) == 2

@@ -271,13 +271,13 @@ def test_a_stream_tells_the_state_at_once_and_what_changes(served, http):
         assert seen["arms"] == list(TERMS.arms)
 
 
-def test_a_stream_tells_of_each_exchange(served):
+def test_a_stream_tells_of_each_bulletin(served):
     with reading(served.url) as reader:
         reader.next("state")
-        served.call(lambda driver: driver.links._exchanged("east", True, False))
-        told = reader.next("exchange")[1]
+        served.call(lambda driver: driver._noted("east", time.time(), True, "south"))
+        told = reader.next("bulletin")[1]
         assert told.pop("at") == pytest.approx(time.time(), abs=60.0)
-        assert told == {"neighbour": "east", "began_by_us": True, "completed": False}
+        assert told == {"neighbour": "east", "sent": True, "site": "south"}
 
 
 def test_states_come_at_most_twice_a_second(served, http):
@@ -326,10 +326,10 @@ def test_a_reader_that_does_not_read_holds_little_and_is_dropped(served, http, m
             for k in range(50):
                 stream.put_state(b"event: state\ndata: %d%s\n\n" % (k, big))
                 stream.put_point(b"event: point\ndata: {}\n\n")
-                driver.feed.exchange("east", 0.0, True, True)
+                driver.feed.bulletin("east", 0.0, True, "south")
             return stream.waiting
 
-        most = 2 + events.POINTS_WAITING + events.EXCHANGES_PER_SECOND
+        most = 2 + events.POINTS_WAITING + events.BULLETINS_PER_SECOND
         assert served.call(flood) <= most
         for _ in range(5):
             time.sleep(0.05)
@@ -413,18 +413,21 @@ def test_a_stopping_agent_ends_streams_at_once(served, http):
 
 
 def test_sigterm_ends_an_agent_with_open_streams_within_its_usual_time(tmp_path):
-    """One reader reads, one does not. Before that, real exchanges are told at both ends, and the one that fails."""
-    with running(tmp_path, [("north", "south")], rate=10.0) as federation:
+    """One reader reads, one does not. Before that, a real bulletin is told at both ends."""
+    with running(tmp_path, [("north", "south")]) as federation:
         url = federation.url("north")
-        with reading(federation.url("south")) as reader:
-            told = reader.next("exchange")[1]
-            assert (told["neighbour"], told["began_by_us"], told["completed"]) == ("north", False, True)
-        federation.kill("south")
+        with reading(federation.url("south")) as there, reading(url) as here:
+            for reader in (here, there):
+                reader.next("state")
+            assert httpx.post(f"{url}/v1/decisions", trust_env=False).status_code == 201
+            for reader, neighbour, sent in ((here, "south", True), (there, "north", False)):
+                told = reader.next("bulletin")[1]
+                while (told["site"], told["sent"]) != ("north", sent):
+                    told = reader.next("bulletin")[1]
+                assert told["neighbour"] == neighbour
         with reading(url) as reader, socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as lazy:
             lazy.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            while (told := reader.next("exchange")[1])["completed"]:
-                pass
-            assert (told["neighbour"], told["began_by_us"]) == ("south", True)
+            reader.next("state")
             began = time.monotonic()
             federation.signal("north", signal.SIGTERM)
             assert reader.next("no such event") == (None, None)
@@ -443,7 +446,7 @@ def test_without_readers_a_feed_does_nothing():
             return SiteState.model_construct(), 0.0
 
         it = events.Feed(read, lambda error: None, "state")
-        it.exchange("east", 0.0, True, True)
+        it.bulletin("east", 0.0, True, "south")
         await asyncio.sleep(0.01)
         assert reads == []
         stream = it.open()
@@ -494,17 +497,17 @@ def test_how_long_others_wait_for_a_state_is_measured_where_it_is_read(served, m
     assert 0.05 <= told[0][1] < 5.0
 
 
-def test_exchanges_are_bounded_per_second():
+def test_bulletins_are_bounded_per_second():
     async def run():
         stream = events.Stream()
         for k in range(100):
-            stream.put_exchange(b"%d," % k, now=k / 1000)
+            stream.put_bulletin(b"%d," % k, now=k / 1000)
         sent = await stream.next()
-        stream.put_exchange(b"later", now=1.05)
+        stream.put_bulletin(b"later", now=1.05)
         return sent, await stream.next(0.01)
 
     sent, later = asyncio.run(run())
-    assert sent.count(b",") == events.EXCHANGES_PER_SECOND
+    assert sent.count(b",") == events.BULLETINS_PER_SECOND
     assert later == b"later"
 
 
@@ -576,7 +579,7 @@ def test_rates_are_those_of_the_last_minute():
 def test_the_rate_of_rewards_counts_each_once():
     """Clients repeat a report whose answer was lost; one that came too late was reported, too."""
     terms = replace(TERMS, reward_window=10.0)
-    site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", terms, Stored(Numbering(1, 0)), lambda epsilon, count: [0] * count)
     decisions = [site.decide(float(at), SiteDraws((0.1, 0.0, 0.0), 0.5, None)).result.id for at in (0, 0, 0, 0, 60)]
     past = Past(0.0, SimpleNamespace(point=lambda it: None))
     past.note(point_of(site, 0.0), site.reported)
@@ -600,7 +603,7 @@ def test_rates_in_the_state(served, http):
 
 def shown_after_each(rewards):
     """All that viewers see of a site after each reward: history, events, rates and answer, byte for byte."""
-    site = Site("here", TERMS, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", TERMS, Stored(Numbering(1, 0)), lambda epsilon, count: [0] * count)
     points, past = [], []
     watched = Past(0.0, SimpleNamespace(point=lambda it: points.append(it.model_dump_json())))
     for k, reward in enumerate(rewards):

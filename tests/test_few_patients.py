@@ -168,19 +168,18 @@ def test_the_caller_of_simulate_is_warned():
 
 
 def test_the_operator_is_warned():
-    few = Site("north", replace(TERMS, policy=FEW), Stored(Numbering(1, 0), 1))
-    for name in ("east", "west"):
-        few.join(name)
+    few = Site("north", replace(TERMS, policy=FEW), Stored(Numbering(1, 0)))
+    few.link(["east", "west"])
     (said,) = few.warnings()
     assert said == too_few_patients(400, 0.1, 3, 2)
-    assert Site("north", replace(TERMS, policy=replace(FEW, epsilon=1.0)), Stored(Numbering(1, 0), 1)).warnings() == ()
-    assert Site("north", TERMS, Stored(Numbering(1, 0), 1)).warnings() == ()
+    assert Site("north", replace(TERMS, policy=replace(FEW, epsilon=1.0)), Stored(Numbering(1, 0))).warnings() == ()
+    assert Site("north", TERMS, Stored(Numbering(1, 0))).warnings() == ()
 
 
 @pytest.mark.parametrize("policy", [FEW, FedBatch(1.0, expected_decisions=400)], ids=["few", "enough"])
 def test_the_log_and_the_state_say_so_at_the_start(tmp_path, caplog, policy):
     terms = replace(TERMS, policy=policy)
-    federation = LocalFederation(tmp_path, terms, [("north", "east"), ("east", "west")], rate=1.0, secure=False)
+    federation = LocalFederation(tmp_path, terms, [("north", "east"), ("east", "west")], secure=False)
     config = read_config(federation.config("north"))
     assert config.terms == terms, "the file carries the term"
 

@@ -4,6 +4,7 @@ The agent is the real one, on a real file; its clock is the test's.
 """
 
 import asyncio
+import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,13 +13,13 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, GossipUCB
-from fedbandit.agent.core.site import DecisionNotFound
+from fedbandit.agent.core.records import DecisionNotFound
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.clock import SteadyClock
-from live import TERMS, Driver
+from live import TERMS, Driver, unsigned
 
 WINDOW = replace(TERMS, policy=FedBatch(1.0, first_batch=2, index="ucb"), reward_window=10.0, default_reward=0.5)
-EVENTS, KINDS = 120, ("decide", "offer", "keep house", "restart", "jump", "jump and restart")
+EVENTS, KINDS = 120, ("decide", "publish", "keep house", "restart", "jump", "jump and restart")
 NEVER = 1e9
 
 
@@ -49,8 +50,9 @@ class Machine:
         while (await agent.site.do(lambda site: site.expire(agent._clock.now() - 100.0, 30))).total:
             pass
 
-    async def offer(self):
-        return await self.agent.site.do(lambda site: site.offer("east"))
+    async def publish(self):
+        at = self.true + self.ahead
+        return await self.agent.site.do(lambda site: site.publish(unsigned, at))
 
 
 def played(machine, events, delays, rewards, look=lambda *_: None):
@@ -83,9 +85,9 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
                 decided.append(decision)
                 seen.append((decision.number, decision.arm, decision.at))  # ids depend on the key of the file
             site = machine.agent.site.in_memory
-            if kind == "offer":
-                offer = await machine.offer()
-                seen.append((offer.gossiped, [it.released for it in offer.standings]))
+            if kind == "publish":
+                signed = await machine.publish()
+                seen.append(signed and signed.body)
                 look(site, decided, counts)
             seen.append((kind, site.releases))
         await machine.agent.stop()
@@ -94,7 +96,7 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
     return seen
 
 
-@pytest.mark.parametrize("event", ["decide", "offer", "keep house"])
+@pytest.mark.parametrize("event", ["decide", "publish", "keep house"])
 def test_what_is_due_counts_before_anything_leaves(event, tmp_path, monkeypatch):
     machine = Machine(tmp_path, replace(WINDOW, policy=FedBatch(1.0, first_batch=1, index="ucb")), monkeypatch)
 
@@ -102,11 +104,12 @@ def test_what_is_due_counts_before_anything_leaves(event, tmp_path, monkeypatch)
         await machine.boot()
         await machine.agent.decide()
         machine.true += 10.0
-        events = {"decide": machine.agent.decide, "offer": machine.offer, "keep house": machine.keep_house}
+        events = {"decide": machine.agent.decide, "publish": machine.publish, "keep house": machine.keep_house}
         told = await events[event]()
         assert machine.agent.site.in_memory.releases == (1, 0, 0)
-        if event == "offer":
-            assert told.gossiped[:3] == (0.5 * told.gossiped[3], 0.0, 0.0), "it is in the very message"
+        if event == "publish":
+            arms = json.loads(told.body)["arms"]
+            assert [releases for _, _, releases, *_ in arms] == [1, 0, 0], "it is in the very bulletin"
         await machine.agent.stop()
 
     asyncio.run(play())
@@ -121,7 +124,7 @@ class Asking(Driver):
 def test_a_report_during_a_glitch_of_the_clock_is_not_seen(tmp_path, monkeypatch):
     """For a moment the system's clock is wrong, and only a report comes in that moment: others see the same.
 
-    If a report noticed it, the process would think that it had stood still, and hold releases back: the next messages
+    If a report noticed it, the process would think that it had stood still, and hold releases back: the next bulletins
     would tell that a reward had come.
     """
     machine = Machine(tmp_path / "one", replace(WINDOW, policy=FedBatch(1.0, first_batch=1, index="ucb")), monkeypatch)
@@ -131,6 +134,7 @@ def test_a_report_during_a_glitch_of_the_clock_is_not_seen(tmp_path, monkeypatch
     async def world(name, rewards, ahead):
         machine.folder, machine.agent, machine.true, machine.ahead = tmp_path / name, None, 1000.0, 0.0
         await machine.boot()
+        await machine.agent.site.do(lambda site: site.receive_have("east", {}))  # else it waits for what they have
         first, second = await machine.agent.decide(), await machine.agent.decide()
         machine.true, machine.ahead = 1001.0, ahead
         if rewards == 1:
@@ -139,9 +143,10 @@ def test_a_report_during_a_glitch_of_the_clock_is_not_seen(tmp_path, monkeypatch
             await machine.agent.report_all([(first.id, 0.5), (second.id, 0.5)])
         machine.ahead, seen = 0.0, []
         for machine.true in (1002.0, 1006.0, 1010.0):
-            offer = await machine.offer()
+            signed = await machine.publish()
             machine.agent._awake = runtime.both_clocks()  # as the agent does once a second
-            seen.append((offer.seal.sure, offer.seal.releases))
+            releases = [it[2] for it in json.loads(signed.body)["arms"]] if signed else []
+            seen.append((signed is not None, sum(releases)))
         site = machine.agent.site.in_memory
         seen += [site.doubt, site.late]
         await machine.agent.stop()

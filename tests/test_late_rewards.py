@@ -8,10 +8,11 @@ import pytest
 
 from broken_sites import ArrivalSite
 from fedbandit import FedBatch, FedUCB, GossipUCB
+from fedbandit.agent.core.decisions import MAX_SETTLED, SiteDraws
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
-from fedbandit.agent.core.records import Numbering, Released, Stored
-from fedbandit.agent.core.site import MAX_SETTLED, DecisionNotFound, Site, SiteDraws
+from fedbandit.agent.core.records import DecisionNotFound, Numbering, Released, Stored
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.process.clock import LASTS, SteadyClock
 from fedbandit.audit.attacks import on_delays
@@ -35,7 +36,7 @@ def counting():
 
 
 def site_of(terms, noise=None):
-    return Site("here", terms, Stored(Numbering(1, 0), 1), noise or counting())
+    return Site("here", terms, Stored(Numbering(1, 0)), noise or counting())
 
 
 def decided(site, count, start=0.0):
@@ -285,7 +286,7 @@ class Delays:
             for it in [it for it in self.flying if it[0] <= second]:
                 self.flying.remove(it)
                 self.again(lambda it=it: network.report("a", *it[1:]))
-            self.seen.append((second, network.site("a").releases, network.site("a").own))
+            self.seen.append((second, network.site("a").releases, network.site("a").own_means))
         return self
 
     def again(self, event):
@@ -326,6 +327,7 @@ def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_incarnation(clock_be
             network.report("b", old.id, 1.0)
     network.run(15.0)
     network.exchange("b", "a")
+    network.run()
     site = network.site("b")
     assert (site.rewards, site.tried) == ((1, 0), (1, 0))
     assert total(site) == (1, 0.0), "its own decision, with the default"
@@ -348,7 +350,7 @@ def test_a_file_knows_all_that_memory_does(tmp_path):
     journal.commit(site.expire(25.0, NEVER).records)
     assert journal.load() == site.stored
     again = Site("here", WINDOW, journal.load(), counting())
-    for shown in ("tried", "rewards", "releases", "own", "pending", "waiting", "late", "clock"):
+    for shown in ("tried", "rewards", "releases", "own_means", "pending", "waiting", "late", "clock"):
         assert getattr(again, shown) == getattr(site, shown), shown
     journal.close()
 
@@ -358,7 +360,7 @@ def test_a_file_knows_all_that_memory_does(tmp_path):
 
 def releases_of(terms, delays, rewards, seconds=80):
     """When something of arm 0 is released, and what, without noise; rewards come after their delays."""
-    site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", terms, Stored(Numbering(1, 0)), lambda epsilon, count: [0] * count)
     seen, due = [], []
     for second in range(seconds):
         while site.is_due(float(second)):
@@ -368,7 +370,7 @@ def releases_of(terms, delays, rewards, seconds=80):
         for it in [it for it in sorted(due) if it[0] <= second]:
             due.remove(it)
             site.report(it[2], rewards[it[1]])
-        seen.append((site.releases, site.own))
+        seen.append((site.releases, site.own_means))
     return seen
 
 
@@ -398,7 +400,7 @@ def test_with_a_window_one_reward_moves_one_release_whatever_its_delay():
 @pytest.mark.slow
 def test_an_attacker_by_delays_breaks_the_order_of_arrival_and_not_a_window():
     """The bound of a true claim exceeds it by chance less than once in a million."""
-    broken = on_delays(1.0, open_site=ArrivalSite, window=0.0)
+    broken = on_delays(1.0, opened=ArrivalSite, window=0.0)
     found = audit(broken.sample, broken.statistic, claimed=1.0, samples=1000)
     assert found.at_least >= 3.0
     assert found.refuted

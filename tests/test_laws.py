@@ -145,14 +145,14 @@ def test_the_static_graph_sees_what_a_room_loads():
     """Can it fail? The simulator and the commands that draw figures load what a site must not."""
     assert {"numpy", "numba", "xarray"} <= set(packages_of("simulation"))
     assert {"numpy", "networkx"} <= set(packages_of("world"))
-    assert {"grpc", "cryptography", "fastapi"} <= set(packages_of("agent"))
+    assert {"websockets", "cryptography", "fastapi"} <= set(packages_of("agent"))
     assert packages_of("privacy") == {"opendp": "fedbandit.privacy.noise"}
 
 
 def test_extras_are_those_of_the_project():
     """``extras.EXTRAS`` has the packages that ``pyproject.toml`` names, by the names that they are imported by."""
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
-    imported_as = {"google.protobuf": "protobuf", "grpc": "grpcio", "prometheus_client": "prometheus-client"}
+    imported_as = {"prometheus_client": "prometheus-client"}
     imported_as["numba_cuda"] = "numba-cuda[cu13]"  # with its compiler
     for extra, names in extras.EXTRAS.items():
         required = {re.split("[>=]", requirement)[0] for requirement in project["optional-dependencies"][extra]}

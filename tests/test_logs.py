@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit import Client
 from fedbandit.agent.core.notices import Note
 from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.logs import RestartLog, WarningLog, _JsonLines
@@ -51,14 +50,14 @@ def wait_for(condition):
 
 
 def test_every_line_is_json(north):
-    wait_for(lambda: says(north, "east: no exchange"))
+    wait_for(lambda: says(north, "east: no link"))
     for line in lines(north):
         assert set(line) - {"exception"} == {"ts", "level", "logger", "message"}
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["ts"])
         assert line["level"] in ("debug", "info", "warning", "error")
     (ready,) = says(north, "ready: http://")
     assert (ready["level"], ready["logger"]) == ("info", "fedbandit.agent")
-    assert says(north, "east: no exchange")[0]["level"] == "warning"
+    assert says(north, "east: no link")[0]["level"] == "warning"
     (began,) = says(north, "no state yet")
     assert began["level"] == "info"
     assert {line["logger"].partition(".")[0] for line in lines(north)} == {"fedbandit"}, "libraries are quiet"
@@ -77,24 +76,13 @@ def test_a_changed_federation_that_is_put_back(north):
     wait_for(lambda: says(north, "site.toml is in order again"))
 
 
-def test_a_site_that_has_left_is_shown_until_it_is_removed_from_the_file(north):
-    """The state file remembers it: listed again, it stays refused until it rejoins."""
+def test_members_to_refuse_are_applied_at_once(north):
     config = north.config("north")
     text = config.read_text()
-
-    def shown():
-        with Client(north.url("north"), TOKEN, timeout=20.0, deadline=60.0) as client:
-            return {it.name: it.left for it in client.state().neighbours}
-
-    with Client(north.url("north"), TOKEN, timeout=20.0, deadline=60.0) as client:
-        client.leave("east")
-    assert shown() == {"east": True, "south": False}
-    section = re.search(r'\[\[neighbours\]\]\nname = "east".*?\n\n', text, re.DOTALL)[0]
-    config.write_text(text.replace(section, ""))
-    wait_for(lambda: shown() == {"south": False})
+    config.write_text(text + '[members]\nrefuse = ["west"]\n')
+    wait_for(lambda: says(north, "applied [members] in site.toml: refused: west"))
     config.write_text(text)
-    wait_for(lambda: shown() == {"east": True, "south": False})
-    assert says(north, "east: has left and stays refused until 'fedbandit rejoin'")
+    wait_for(lambda: says(north, "applied [members] in site.toml: refused: nobody"))
 
 
 def test_no_token_is_logged(north):
@@ -183,7 +171,7 @@ def test_warnings_that_differ_in_a_name_are_two_and_those_that_differ_in_a_numbe
     assert caplog.messages[3:] == [f"no longer: {words.format('site-1', 1)}"]
 
 
-@pytest.mark.parametrize("name", ["grpc", "grpc._cython.cygrpc", "asyncio", "uvicorn.error"])
+@pytest.mark.parametrize("name", ["websockets", "websockets.client", "asyncio", "uvicorn.error"])
 def test_libraries_do_not_log_details(name):
     program = (
         "import logging, sys; from fedbandit.agent.process.logs import begin_log; begin_log('text', 'debug'); "

@@ -11,17 +11,17 @@ from dataclasses import replace
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
-from fedbandit.agent.core.bounds import CENTURY
-from fedbandit.agent.core.decisions import Request
+from fedbandit.agent.core.board import Version
+from fedbandit.agent.core.bulletin import Signed, decode
+from fedbandit.agent.core.decisions import Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Down, MemoryJournal, MemoryNetwork
-from fedbandit.agent.core.messages import Seal
-from fedbandit.agent.core.records import DecisionRecord, Known, Renewed
+from fedbandit.agent.core.memory_network import Down, MemoryJournal, MemoryNetwork, simulated_signature
+from fedbandit.agent.core.records import DecisionNotFound, DecisionRecord, Known, Renewed
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld, Presence
-from fedbandit.agent.core.site import DecisionNotFound, Site, SiteDraws
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
 from test_agent_simulation import TERMS as FIVE
-from test_agent_simulation import UNDERSTOOD, WINDOW, Story, Watched, check_rewards
+from test_agent_simulation import WINDOW, Story, Watched, check_rewards, sweep_until_quiet
 
 TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=4), counts="sites", max_agents=3)
 DRAWS = SiteDraws((0.3, -0.2), 0.6)
@@ -36,16 +36,19 @@ def teach(network, name, rewards=20, value=0.5):
 
 
 def talk(network, times=1):
-    """Exchanges over each link, begun by both ends."""
+    """Exchanges over each link."""
     for _ in range(times):
         for a, b in network.links:
-            for ends in ((a, b), (b, a)):
-                network.exchange(*ends)
-                network.run()
+            network.exchange(a, b)
+            network.run()
 
 
 def releases(network, name):
     return sum(network.site(name).releases)
+
+
+def place(site):
+    return site.board.held(site.name).place
 
 
 @pytest.fixture
@@ -86,8 +89,10 @@ def test_a_site_that_never_had_a_neighbour_need_not_ask():
     site.decide(0.0, DRAWS)
     again = Site("a", TERMS, site.stored, presence=Presence(2))
     assert again.doubt is None
-    again.join("b")
+    again.link(["b"])
     assert again.doubt.why == "unconfirmed"
+    again.receive_have("b", {})
+    assert again.waits == "for none", "it has shown nobody anything"
 
 
 def test_a_start_waits_for_every_neighbour_however_often_another_confirms(network):
@@ -135,6 +140,24 @@ def test_what_one_neighbour_has_seen_is_not_drawn_again_because_another_confirms
     before = releases(network, "a")
     teach(network, "a", 60)
     assert releases(network, "a") == before
+    network.save_board("c") if "c" in network.running else None
+    network.restart("c")
+    talk(network)
+    # c had not written its board: it has lost what it alone had seen, and so has everybody
+    assert network.site("a").doubt is None or network.site("a").doubt.why == "old"
+
+
+def test_what_a_neighbour_has_written_of_a_makes_its_file_old(network):
+    snapshot = network.snapshot("a")
+    teach(network, "a", 60)
+    network.exchange("a", "c")
+    network.run()
+    network.save_board("c")
+    network.crash("c")
+    network.put_back("a", snapshot)
+    network.restart("a")
+    talk(network)
+    before = releases(network, "a")
     network.restart("c")
     talk(network)
     assert network.site("a").doubt.why == "old"
@@ -142,17 +165,30 @@ def test_what_one_neighbour_has_seen_is_not_drawn_again_because_another_confirms
     assert releases(network, "a") == before
 
 
-def test_a_second_draw_is_named_by_all_who_can_see_it(network):
-    """An operator has confirmed an old file. What c shows later is compared with the file as it was opened."""
-    seen_by_c_alone(network)
+def confirmed_although_c_knows_better(network):
+    snapshot = network.snapshot("a")
+    teach(network, "a", 60)
+    network.exchange("a", "c")
+    network.run()
+    network.partition("c")
+    network.put_back("a", snapshot)
+    network.restart("a")
+    network.exchange("a", "b")
+    network.run()
     network.confirm("a")
     opened = releases(network, "a")
     teach(network, "a", 120)
     assert releases(network, "a") > opened + 5, "more than c knows of"
-    network.restart("c")
+    network.heal()
+
+
+def test_a_second_draw_is_named_by_all_who_can_see_it(network):
+    """An operator has confirmed an old file. What c shows later is compared with the file as it was opened."""
+    confirmed_although_c_knows_better(network)
     site = network.site("a")
     assert not any("twice" in it for name in network.names for it in network.site(name).warnings())
-    talk(network)
+    network.exchange("a", "c")
+    network.run()
     assert (site.doubt.why, site.doubt.by) == ("old", "c")
     assert any(it.startswith("rewards may have been released twice: c has seen") for it in site.warnings())
     assert any("a may have released rewards twice" in it for it in network.site("c").warnings())
@@ -161,29 +197,37 @@ def test_a_second_draw_is_named_by_all_who_can_see_it(network):
     assert any("twice" in it for it in site.warnings()), "it is still true"
 
 
+def test_whoever_has_seen_both_names_a_second_draw_also_if_the_site_does_not_learn_of_it(network):
+    confirmed_although_c_knows_better(network)
+    network.exchange("b", "a")
+    network.run()
+    network.exchange("c", "b")
+    network.run()
+    assert any("a may have released rewards twice" in it for it in network.site("c").warnings())
+
+
 def test_a_neighbour_that_lost_its_disk_cannot_confirm():
-    """It knows nothing of the file, and the file knows that it should."""
+    """It knows nothing of the file, and the file knows that it should. What this process tells it proves nothing."""
     network = MemoryNetwork(TERMS, PAIR)
     teach(network, "a")
     talk(network, 3)
     network.lose_disk("b")
     for name in network.names:
         network.restart(name)
+    network.change_arm("a", "suspend", "b")  # goes out although the site is in doubt
     talk(network, 20)
+    assert network.site("b").board.held("a") is not None
     assert network.site("a").doubt.why == "unconfirmed"
     network.confirm("a")
     assert network.site("a").doubt is None
 
 
 def test_an_answer_to_an_earlier_process_confirms_nothing(network):
-    """It was given before the file was put back."""
-    network.exchange("a", "b")
-    offer = network._flying.pop()[2]
-    answer = network.site("b").receive_offer(offer).result
+    """It was given before the file was put back: its connection has ended."""
+    network.exchange("b", "a")
     network.restart("a")
-    network.site("a").receive_reply(answer)
-    assert network.site("a").doubt.why == "unconfirmed"
-    assert not network.site("a")._presence._confirmed_by
+    network.run()
+    assert network.site("a").waits_for == ("b", "c")
 
 
 def test_while_nothing_is_released_decisions_stay(network):
@@ -195,6 +239,63 @@ def test_while_nothing_is_released_decisions_stay(network):
     talk(network)
     network.expire("a", before=10.0**9, keep=0)
     assert sum(network.site("a").rewards) == 50
+
+
+def test_in_doubt_a_stop_goes_out_and_no_number_that_was_not_out_before(network):
+    before = network.site("b").board.held("a").bulletin
+    network.restart("a")
+    teach(network, "a", 60)
+    network.change_arm("a", "suspend", "b", "recalled")
+    network.exchange("a", "b")
+    network.run()
+    now = network.site("b").board.held("a").bulletin
+    assert now.place > before.place
+    assert [it.reason for it in now.changes] == ["recalled"]
+    assert network.site("b").stopped == {1}
+    assert now.arms == before.arms
+
+
+@pytest.mark.parametrize("why", ["unconfirmed", "old"])
+def test_what_was_said_in_doubt_does_not_make_the_file_current_after_a_restart(network, why):
+    """A stop went out above all numbers that neighbours know: they know nothing better, and that proves nothing."""
+    snapshot = network.snapshot("a")
+    teach(network, "a", 60)
+    talk(network)
+    network.put_back("a", snapshot)
+    network.restart("a")
+    if why == "old":
+        talk(network)
+    assert network.site("a").doubt.why == why
+    network.change_arm("a", "suspend", "b")
+    network.change_arm("a", "suspend", "a")
+    talk(network, 3)
+    before = releases(network, "a")
+    network.restart("a")
+    talk(network, 3)
+    teach_anyway(network, "a")
+    assert (network.site("a").doubt.why, releases(network, "a")) == ("old", before)
+    network.restore("a")
+    talk(network, 3)
+    assert network.site("a").doubt is None
+    assert network.differences() == []
+
+
+def teach_anyway(network, name):
+    """Decisions of a site all of whose arms are stopped."""
+    for kind, arm in (("resume", "a"), ("resume", "b")):
+        network.change_arm(name, kind, arm)
+    teach(network, name, 60)
+
+
+def test_a_restart_after_a_stop_in_doubt_needs_nobody(network):
+    network.restart("a")
+    network.change_arm("a", "suspend", "b")
+    network.restart("a")
+    network.change_arm("a", "resume", "b")
+    network.restart("a")
+    talk(network, 3)
+    network.decide("a")
+    assert network.site("a").doubt is None
 
 
 # ---------------------------------------------------------------- a witness that no disk carries
@@ -285,12 +386,15 @@ def test_a_process_that_is_in_doubt_leaves_no_witness(witnessed, why):
 # ---------------------------------------------------------------- an old file
 
 
-@pytest.mark.parametrize("told", ["releases", "exchanges"])
+@pytest.mark.parametrize("told", ["releases", "decisions"])
 def test_an_old_file_is_noticed_and_releases_nothing(network, told):
-    """Whether it lacks releases that a neighbour knows of, or only exchanges."""
+    """Whether it lacks releases that a neighbour knows of, or only a bulletin."""
     snapshot = network.snapshot("a")
     if told == "releases":
         teach(network, "a", 60)
+    else:
+        network.now += 10.0
+        network.decide("a")
     talk(network)
     network.put_back("a", snapshot)
     network.restart("a")
@@ -329,16 +433,17 @@ def test_ids_are_never_used_again(network):
 
 
 def test_restore_drops_what_may_have_been_released_and_keeps_the_rest(network):
+    """What others have seen released is the site's own again, also what the old file did not know."""
     teach(network, "a", 3)
     open_before = network.decide("a")
     snapshot = network.snapshot("a")
     teach(network, "a", 60)
     talk(network)
+    told = network.site("b").board.held("a").bulletin
     network.put_back("a", snapshot)
     network.restart("a")
     site = network.site("a")
-    released, own = site.released, site.own
-    collected = sum(site.rewards) - sum(released)
+    collected = sum(site.rewards) - sum(site.released)
     mine = [network.decide("a") for _ in range(3)]
     network.report("a", mine[0].id, 1.0)
     talk(network)
@@ -346,19 +451,21 @@ def test_restore_drops_what_may_have_been_released_and_keeps_the_rest(network):
     restored = network.restore("a")
     assert (restored.rewards, restored.decisions, restored.kept) == (collected, 1, 3)
     assert collected > 0
-    assert (site.doubt, site.released, site.own) == (None, released, own)
-    assert site.rewards == released or site.waiting == 0
+    assert site.doubt is None
+    assert {it.name: (it.row, it.releases, it.rewards) for it in site.board.held("a").bulletin.arms} == {
+        it.name: (it.row, it.releases, it.rewards) for it in told.arms
+    }
+    assert site.rewards == site.released or site.waiting == 0
     assert site.incarnation > incarnation
     with pytest.raises(DecisionNotFound):
         network.report("a", open_before.id, 0.5)
     assert network.report("a", mine[1].id, 0.5)
-    talk(network, 2)
-    assert network.imbalance() <= 1e-12
     before = releases(network, "a")
     teach(network, "a", 60)
     assert releases(network, "a") > before
-    talk(network, 40)
-    assert network.disagreement() <= 1e-6
+    talk(network, 2)
+    assert network.differences() == []
+    assert place(network.site("c").board and network.site("a")) == network.site("c").board.held("a").place
 
 
 def test_what_is_restored_is_what_the_disk_knows(network):
@@ -367,9 +474,11 @@ def test_what_is_restored_is_what_the_disk_knows(network):
     network.restore("a")
     site = network.site("a")
     assert network._disks["a"].load() == site.stored
+    means = site.own_means
     network.restart("a")
-    assert network.site("a").own == site.own
+    assert network.site("a").own_means == means
     talk(network)
+    network.decide("a")
     assert network.site("a").doubt is None
 
 
@@ -379,16 +488,14 @@ def test_a_file_from_before_a_restored_incarnation_is_old(network):
     network.restart("a")
     network.restore("a")
     talk(network, 2)
-    lives = {link.neighbour: link.incarnation for link in network.site("b").links}
     network.put_back("a", snapshot)
     network.restart("a")
     talk(network, 2)
     assert network.site("a").doubt.why == "old"
-    assert {link.neighbour: link.incarnation for link in network.site("b").links} == lives
     network.restore("a")
     talk(network, 3)
     assert network.site("a").doubt is None
-    assert network.imbalance() <= 1e-12
+    assert network.differences() == []
 
 
 def test_a_current_file_is_not_restored(network):
@@ -410,21 +517,22 @@ def test_restored_trees_begin_anew_and_what_is_not_private_stays(policy, kept):
     assert network.restore("a").rewards == (0 if kept else 20)
     assert network.site("a").rewards == (rewards if kept else (0, 0))
     talk(network, 3)
-    assert network.imbalance() <= 1e-12
+    assert network.differences() == []
     teach(network, "a")
     network.restart("a")
     assert sum(network.site("a").rewards) == (40 if kept else 20)
 
 
-def test_a_new_incarnation_in_a_real_file(tmp_path, network):
+def test_a_new_incarnation_in_a_real_file(tmp_path):
     """The same records in SQLite: marks begin anew, and what is dropped leaves the file."""
     journal = SqliteJournal(tmp_path / "a.db", "a", TERMS, 5)
     site = Site("a", TERMS, journal.load(), presence=Presence(1))
-    journal.commit(site.join("b").records)
+    journal.commit(site.link(["b"]).records)
     for i in range(21):
         decided = site.decide(float(i), DRAWS)
         journal.commit(decided.records)
         journal.commit(site.report(decided.result.id, 0.5).records)
+        journal.commit(site.publish(simulated_signature("a"), float(i)).records)
     site = Site("a", TERMS, journal.load(), presence=Presence(2))
     step = site.restore(77, 3)
     assert isinstance(step.records[0], Renewed)
@@ -432,6 +540,99 @@ def test_a_new_incarnation_in_a_real_file(tmp_path, network):
     assert journal.load() == site.stored
     assert site.incarnation == 77
     journal.close()
+
+
+# ---------------------------------------------------------------- a lost file
+
+
+def test_a_lost_file_is_taken_back_from_neighbours_and_never_drawn_again(network):
+    """Its first bulletin would replace what others know: it is not shown before a neighbour has answered."""
+    told = {it.name: (it.row, it.releases, it.rewards) for it in network.site("b").board.held("a").bulletin.arms}
+    draws = []
+    network.lose_disk("a")
+    network.restart("a")
+    network.decide("a")
+    network._noise = lambda epsilon, count: draws.append(count) or [0] * count
+    talk(network)
+    site = network.site("a")
+    assert {it.name: (it.row, it.releases, it.rewards) for it in site.board.held("a").bulletin.arms} == told
+    assert site.releases == tuple(releases for _, releases, _ in told.values())
+    assert not draws
+    assert network._disks["a"].load() == site.stored
+    talk(network, 2)
+    assert network.differences() == []
+    before = sum(site.released)
+    teach(network, "a", 60)
+    assert sum(site.released) > before
+    network.restart("a")
+    assert network.site("a").released == site.released
+
+
+def test_rewards_that_a_new_file_has_collected_are_kept_when_the_old_one_comes_back(network):
+    released = network.site("a").released
+    network.lose_disk("a")
+    network.restart("a")
+    teach(network, "a", 6)
+    assert network.site("a").releases == (0, 0)
+    talk(network)
+    site = network.site("a")
+    assert site.released == released
+    assert sum(site.rewards) == sum(released) + 6
+    teach(network, "a", 60)
+    talk(network, 2)
+    assert network.differences() == []
+
+
+@pytest.mark.parametrize("clock_behind", [False, True])
+def test_a_lost_file_goes_on_whatever_its_clock_says(network, clock_behind):
+    for _ in range(3):
+        network.lose_disk("a", clock_behind)
+        network.restart("a")
+        talk(network, 2)
+        teach(network, "a")
+        talk(network, 2)
+        assert network.site("a").doubt is None
+        assert network.differences() == []
+        assert network.site("b").board.held("a").bulletin.decisions == network.site("a").decided
+
+
+def test_a_lost_file_counts_as_many_patients_as_before():
+    """Where patients count, a site's rate is of its whole life, not of its new file."""
+    network = MemoryNetwork(replace(TERMS, counts="patients"), PAIR, seed=3)
+    for day in range(30):
+        network.now = 24 * 3600.0 * day
+        teach(network, "a", 40)
+    talk(network, 2)
+    before = network.site("a").per_day
+    network.lose_disk("a")
+    network.restart("a")
+    talk(network, 2)
+    assert network.site("a").per_day == before
+    for day in range(30, 45):
+        network.now = 24 * 3600.0 * day
+        teach(network, "a", 40)
+    assert network.site("a").per_day == pytest.approx(40, rel=0.1)
+
+
+def test_changes_of_arms_come_back_with_a_lost_file(network):
+    network.accepts = dict.fromkeys(network.names, "anyone")
+    for name in network.names:
+        network.save_board(name)
+        network.restart(name)
+    talk(network, 2)
+    network.change_arm("a", "add", "c")
+    network.change_arm("a", "suspend", "b")
+    talk(network, 2)
+    network.lose_disk("a")
+    network.restart("a")
+    assert network.site("a").stopped == frozenset()
+    talk(network, 6)
+    assert (network.site("a").arms.names, network.site("a").stopped) == (("a", "b", "c"), {1})
+    assert len(network.site("b").board.held("a").bulletin.changes) == 2
+    assert network.differences() == []
+
+
+# ---------------------------------------------------------------- copies
 
 
 def test_a_machine_whose_memory_was_rolled_back_is_old(network):
@@ -475,11 +676,11 @@ def test_a_copy_of_a_running_agent_leaves_nothing_to_release_of_what_both_hold(n
     assert site.rewards == site.released
 
 
-def test_a_new_incarnation_that_could_not_be_written_has_not_begun(tmp_path, network):
+def test_a_new_incarnation_that_could_not_be_written_has_not_begun(network):
     network.restart("a")
     network.decide("a")
     site = network.site("a")
-    presence, before = site._presence, site.stored.numbering
+    presence, before = site.presence, site.stored.numbering
     disk = network.snapshot("a")
     site.restore(99, 77)
     again = Site("a", TERMS, disk.load(), presence=presence)
@@ -487,14 +688,6 @@ def test_a_new_incarnation_that_could_not_be_written_has_not_begun(tmp_path, net
     assert again.doubt.why == "unconfirmed"
     again.restore(99, 78)
     assert again.doubt is None
-
-
-def test_a_neighbour_that_changes_its_run_all_the_time_fills_no_memory(network):
-    site, other = network.site("a"), network.site("b")
-    for run in range(1000, 1200):
-        offer = other.offer("a").result
-        site.receive_offer(replace(offer, seal=replace(offer.seal, run=run)))
-    assert len(site._past_runs["b"]) <= 16
 
 
 def test_a_copy_of_a_file_that_was_never_confirmed_leaves_nothing_of_what_both_hold(network):
@@ -520,26 +713,6 @@ def test_a_pause_is_like_a_start(network):
     assert sum(site.releases) > before
 
 
-def test_a_incarnation_that_a_liar_claims_does_not_become_the_sites(network):
-    site = network.site("a")
-    far = site.incarnation + CENTURY // 2
-    site.receive_offer(replace(network.site("b").offer("a").result, to_incarnation=far, most=None))
-    network.restart("a")
-    network.restore("a")
-    assert network.site("a").incarnation < far
-    talk(network, 3)
-    assert network.imbalance() <= 1e-12
-
-
-def test_what_a_neighbour_told_of_processes_goes_when_it_leaves(network):
-    site = network.site("a")
-    offer = network.site("b").offer("a").result
-    site.receive_offer(replace(offer, other=Seal(1, 0, 0, 77, site.run, 0, 0, True, bytes(16))))
-    assert any("another process" in said for said in site.warnings())
-    site.leave("b")
-    assert not any("another process" in said for said in site.warnings())
-
-
 # ---------------------------------------------------------------- two processes of one name
 
 
@@ -552,88 +725,123 @@ class Twins:
         file.key = b"the file"
         self.old = started("a", file, 2)
         for site, other in ((self.there, "a"), (self.old, "there")):
-            site.join(other)
+            site.link([other])
         for _ in range(3):
             exchange(self.old, self.there)
-        self.new = Site(
-            "a", TERMS, fresh(self.old.stored, b"the file" if is_same_file else b"other"), silent, Presence(3)
-        )
+        stored = replace(self.old.stored, decisions=dict(self.old.stored.decisions))
+        if not is_same_file:
+            stored = MemoryJournal(3).load()
+        self.new = Site("a", TERMS, stored, silent, Presence(3))
+        self.new.link(["there"])
 
     def talk(self, times):
-        for _ in range(times):
+        """Both go on, and make decisions now and then, which they publish."""
+        for i in range(times):
             for site in (self.old, self.new):
+                site.decide(0.0, DRAWS)
+                publish(site, 10.0 * i + 10.0)
                 exchange(site, self.there)
-                exchange(self.there, site)
+                if site.waits == "for none":
+                    site.go_on()
 
 
 def silent(epsilon, count):
     return [0] * count
 
 
+def publish(site, now):
+    site.publish(simulated_signature(site.name), now)
+
+
 def started(name, file, run):
     site = Site(name, TERMS, file.load(), silent, Presence(run))
     for _ in range(20):
         site.report(site.decide(0.0, DRAWS).result.id, 0.5)
+    publish(site, 0.0)
     return site
 
 
-def fresh(stored, key):
-    return replace(stored, key=key, decisions=dict(stored.decisions), links=dict(stored.links))
-
-
 def exchange(one, other):
-    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
+    """Both say what they have, then each sends what the other lacks."""
+    haves = dict(one.have()), dict(other.have())
+    one.receive_have(other.name, haves[1])
+    other.receive_have(one.name, haves[0])
+    sent = one.newer_than(haves[1], other.name), other.newer_than(haves[0], one.name)
+    for to, by, bulletins in ((other, one.name, sent[0]), (one, other.name, sent[1])):
+        for signed in bulletins:
+            to.merge(signed, by, 1e6)
 
 
-def test_two_processes_of_one_file_both_stop_and_their_neighbour_says_so():
+def test_a_copy_that_is_started_beside_the_original_never_releases():
+    """It asks, and is shown what the original has said since. The original goes on."""
     twins = Twins()
-    twins.talk(3)
-    assert {twins.old.doubt.why, twins.new.doubt.why} <= {"split-brain", "old"}
-    assert "two processes speak as a" in twins.there.warnings()[0]
+    twins.talk(6)
+    assert twins.new.doubt.why == "old"
+    assert twins.old.doubt is None
 
 
-def test_a_neighbour_that_comes_back_is_not_called_two_processes():
-    """Its process was heard before its link was dropped: it has not been followed by another."""
-    network = MemoryNetwork(TERMS, PAIR, seed=3)
-    talk(network, 3)
-    for name, other in (("a", "b"), ("b", "a")):
-        network.site(name).leave(other)
-        network.site(name).join(other)
-    talk(network, 3)
-    for name in network.names:
-        assert not [it for it in network.site(name).warnings() if "two processes" in it]
+def test_two_bulletins_with_one_number_are_a_proof_that_lasts():
+    """Both processes were sure, and have published: everybody can check it, and a restart does not end it."""
+    twins = Twins()
+    twins.new.presence._trust()
+    twins.talk(4)
+    assert [site.doubt.why for site in (twins.old, twins.new)] == ["split-brain", "split-brain"]
+    assert any("two processes speak as a" in it for it in twins.there.warnings())
+    counted = twins.there.board.counting("a").place
+    again = Site("a", TERMS, with_board(twins.old), silent, Presence(9))
+    assert again.doubt.why == "split-brain"
+    again.confirm(10)
+    publish(again, 1e5)
+    exchange(again, twins.there)
+    assert again.doubt is None
+    assert not any("two processes" in it for it in twins.there.warnings())
+    assert twins.there.board.counting("a").place > counted
+
+
+def with_board(site):
+    site.board_rows()
+    return site.stored
 
 
 def test_the_one_that_the_operator_confirms_goes_on():
     twins = Twins()
+    twins.new.presence._trust()
     twins.talk(3)
     assert twins.old.doubt.why == "split-brain"
     twins.old.confirm(4)
-    for _ in range(3):
+    for i in range(3):
+        publish(twins.old, 1e5 + 10.0 * i)
         exchange(twins.old, twins.there)
-        exchange(twins.there, twins.old)
     assert twins.old.doubt is None
-    assert not any("two processes" in said for said in twins.there.warnings())
-    twins.talk(3)
+    assert twins.there.board.held("a").bulletin.run == 4
+    twins.new.presence.confirm(5, True)
+    for i in range(3):
+        twins.new.decide(0.0, DRAWS)
+        publish(twins.new, 1e6 + 10.0 * i)
+        exchange(twins.new, twins.there)
+        exchange(twins.old, twins.there)
     assert twins.old.doubt.why == "split-brain", "the other lives still"
 
 
-def test_two_processes_with_different_files_are_said():
-    """Neither can release what is in the other's file: a warning is enough."""
+def test_of_two_processes_with_different_files_the_older_holds():
+    """Neither can release what is in the other's file; what both show would take turns."""
     twins = Twins(is_same_file=False)
     twins.talk(3)
-    assert twins.old.doubt is None
-    assert any("another process that has the name" in said for said in twins.old.warnings())
-    assert "two processes speak as a" in twins.there.warnings()[0]
+    assert twins.old.doubt is not None
+    assert twins.there.board.held("a").bulletin.incarnation == 3
 
 
-def test_messages_of_a_dead_process_that_come_late_prove_nothing(network):
+def test_bulletins_of_a_dead_process_that_come_late_prove_nothing(network):
     """Lost, late and repeated messages are no second process."""
+    network.now += 10.0
+    network.decide("a")
     network.exchange("a", "b")
-    late = network._flying.pop()[2]
+    late = [message for _, _, message in network._flying if message.receiver == "b"]
+    network.run()
     network.restart("a")
     talk(network)
-    network.send(late)
+    for message in late:
+        network.send(message)
     talk(network, 3)
     assert network.site("a").doubt is None
     assert not any("two processes" in said for name in network.names for said in network.site(name).warnings())
@@ -642,50 +850,47 @@ def test_messages_of_a_dead_process_that_come_late_prove_nothing(network):
 # ---------------------------------------------------------------- neighbours that lie
 
 
-def test_a_neighbour_can_forge_no_seal(network):
-    """Neither that the file is old nor that another process lives: nothing is held, at a start or later."""
-    for restarted in (False, True):
-        if restarted:
-            network.restart("a")
-        site = network.site("a")
-        true = network.site("b").offer("a").result
-        forged = Seal(site.incarnation, 10**6, 10**6, 77, site.run, 0, 0, True, bytes(16))
-        for lie in ({"most": forged}, {"other": forged}, {"most": replace(true.most, releases=10**6)}):
-            site.receive_offer(replace(network.site("b").offer("a").result, **lie))
-            assert (None if site.doubt is None else site.doubt.why) == ("unconfirmed" if restarted else None)
-        talk(network)
-        assert site.doubt is None
+def test_a_neighbour_that_claims_to_know_better_holds_nothing_that_goes_on(network):
+    """What it has of this site counts once it shows it; a process that is sure goes on."""
+    site = network.site("a")
+    lie = {"a": Version((10**9, 10**9), bytes(16))}
+    site.receive_have("b", lie)
+    assert site.doubt is None
+    network.restart("a")
+    site = network.site("a")
+    site.receive_have("b", lie)
+    talk_without_b = [("c", "a")]
+    for a, b in talk_without_b:
+        network.exchange(a, b)
+        network.run()
+    assert site.waits_for == ("b",), "as if it had not answered"
+    talk(network)
+    network.decide("a")
+    assert site.doubt is None
 
 
-def test_a_seal_for_another_neighbour_proves_nothing(network):
-    """Neighbours that pass seals on cannot speak for each other."""
+def test_a_neighbour_can_forge_no_bulletin(network):
+    held = network.site("b").board.held("a")
+    body = replace(held.bulletin, number=10**6).encode()
+    forged = Signed(body, *simulated_signature("b")(body))
+    network._receive("a", "b", forged)
+    assert network.refused == ["a forged bulletin, from b"]
+    assert network.site("a").doubt is None
+
+
+def test_what_another_neighbour_passes_on_counts_as_much(network):
+    """A bulletin is signed: c's proof comes by b."""
     snapshot = network.snapshot("a")
     teach(network, "a", 60)
     network.exchange("a", "c")
     network.run()
     network.put_back("a", snapshot)
     network.restart("a")
-    site, of_c = network.site("a"), network.site("c").stored.links["a"].seals.most
-    site.receive_offer(replace(network.site("b").offer("a").result, most=of_c))
-    assert site.doubt.why == "unconfirmed"
-    site.receive_offer(network.site("c").offer("a").result)
-    assert site.doubt.why == "old"
-
-
-def test_a_neighbour_that_names_later_lives_stops_no_other_link(network):
-    """Each of its messages claims to know a later incarnation: only its own link is spoken of."""
-    for _ in range(30):
-        site = network.site("a")
-        offer = network.site("b").offer("a").result
-        site.receive_offer(
-            replace(offer, to_incarnation=max(site.incarnation, site.stored.links["b"].own_incarnation) + 1)
-        )
-        before = site.stored.links["c"].register[1][0]
-        network.exchange("c", "a")
-        network.run()
-        assert site.stored.links["c"].register[1][0] == before + 1, "the honest link no longer averages"
-    talk(network, 3)
-    assert network.imbalance() <= 1e-12
+    network.exchange("b", "c")
+    network.run()
+    network.exchange("a", "b")
+    network.run()
+    assert (network.site("a").doubt.why, network.site("a").doubt.by) == ("old", "b")
 
 
 # ---------------------------------------------------------------- schedules of faults
@@ -715,8 +920,11 @@ class Released:
         return self.told
 
     def _place(self, arm, names, fields, records):
-        first = fields["n"] - len(names) + 1
-        at = self.open.setdefault(arm, {}) | {first + i: name for i, name in enumerate(names)}
+        at = self.open.setdefault(arm, {})
+        waiting, before = len(at), fields["n"] - len(names)
+        if waiting and before - waiting != min(at) - 1:  # what a lost file had released was taken back below them
+            at = {before - waiting + 1 + i: name for i, (_, name) in enumerate(sorted(at.items()))}
+        at |= {before + 1 + i: name for i, name in enumerate(names)}
         inside = {name for place, name in at.items() if place <= fields["released"]}
         self.open[arm] = {place: name for place, name in at.items() if place > fields["released"]}
         if inside:
@@ -724,10 +932,10 @@ class Released:
 
 
 class Seen(Watched):
-    """Follows which releases others have seen: a message shows all that its sender had released when it was sent."""
+    """Follows which releases others have seen: a bulletin shows all that its site had released when it was made."""
 
     def __init__(self, *args, **options):
-        self.followed, self.flying, self.shown = {}, {}, {}
+        self.followed, self.made, self.shown = {}, {}, {}
         super().__init__(*args, **options)
 
     def followed_of(self, name):
@@ -739,22 +947,43 @@ class Seen(Watched):
         super().put_back(name, snapshot)
         self.followed_of(name)
 
-    def send(self, message):
-        if message.sender in self._disks:
-            told = self.followed_of(message.sender)
-            self.flying[id(message)] = message, told, len(told)
-        super().send(message)
+    def _commit(self, name, step):
+        result = super()._commit(name, step)
+        if isinstance(result, Signed):
+            told = self.followed_of(name)
+            self.made[result.digest] = name, told, len(told)
+        return result
 
     def _deliver(self, message):
-        _, told, count = self.flying.get(id(message), (None, [], 0))
         cut = (message.sender in self._apart) != (message.receiver in self._apart)
         if not cut and message.receiver in self._sites:
-            for identity, names in told[:count]:
-                for name in names:
-                    seen = self.shown.setdefault((message.sender, name), {})
-                    seen[message.receiver] = identity
-                    assert len({*seen.values()}) == 1, f"{message.sender}: the reward of {name} was released twice"
+            for signed in message.bulletins:
+                maker, told, count = self.made.get(signed.digest, ("", [], 0))
+                if maker == message.receiver:
+                    continue
+                for identity, names in told[:count]:
+                    for name in names:
+                        seen = self.shown.setdefault((maker, name), {})
+                        seen[message.receiver] = identity
+                        assert len({*seen.values()}) == 1, f"{maker}: the reward of {name} was released twice"
         super()._deliver(message)
+
+    def crash(self, name, at_next_write=None):
+        super().crash(name, at_next_write)
+        if at_next_write is None:
+            self.forget_unless_written(name)
+
+    def forget_unless_written(self, name):
+        """What a site has seen and not written is gone with its process: it can show it nobody, and nobody else."""
+        row = self._disks[name].load().board if name in self._disks else {}
+        kept = {it.signed.digest for board_row in row.values() for it in board_row.kept}
+        held = {}
+        for digest in kept:
+            maker, told, count = self.made.get(digest, ("", [], 0))
+            held.setdefault(maker, set()).update(identity for identity, _ in told[:count])
+        for (maker, _), seen in self.shown.items():
+            if name in seen and seen[name] not in held.get(maker, ()):
+                seen.pop(name)
 
     def lose_disk(self, name, clock_behind=False):
         super().lose_disk(name, clock_behind)
@@ -795,7 +1024,8 @@ class StoryOfCopies(Story):
 
     def told_by_now(self):
         """All that the applications know, each by name of the site."""
-        known = self.waiting, self.told, self.in_doubt, self.expired
+        self.network.taken_back = {name: dict(self.network.taken_back.get(name, {})) for name in self.expired}
+        known = self.waiting, self.told, self.in_doubt, self.expired, self.network.taken_back
         return *known, self.keys, self.lost_keys, self.cancelled, self.lost_cancels
 
     def on_a_fresh_disk(self, name):
@@ -825,41 +1055,14 @@ class StoryOfCopies(Story):
         self.network.faults = faults
         self.restore_old()
 
-    def restore_old(self):
-        for name in self.network.running:
-            site = self.network.site(name)
-            if site.doubt is not None and site.doubt.why == "old":
-                with suppress(Down):
-                    self.network.restore(name)
-                    self.forget(name)
-
-    def forget(self, name):
-        """What a new incarnation has dropped is no longer expected."""
-        self.restored += 1
-        site = self.network.site(name)
-        known = site.stored.decisions
-        self.waiting[name] = [it for it in self.waiting[name] if it[0].id in known]
-        self.told[name] = {key: it for key, it in self.told[name].items() if key in known}
-        self.in_doubt[name] = {key: it for key, it in self.in_doubt[name].items() if key in known}
-        self.lost_cancels[name] = [it for it in self.lost_cancels[name] if it.id in known]
-        self.keys[name] = {
-            key: (request, made)
-            for key, (request, made) in self.keys[name].items()
-            if all(it.id in known for it in made)
-        }
-        for k in range(site.terms.num_arms):
-            self.expired[name][k] = site.rewards[k] - sum(it.played for it in known.values() if it.arm == k)
+    def sweep(self):
+        with suppress(Down):
+            super().sweep()
 
     def decide_or_report(self):
         super().decide_or_report()
         for waiting in self.waiting.values():
             self.ids |= {decision.id for decision, _ in waiting[-1:]}
-
-    def sweep(self):
-        for a, b in self.network.links:
-            with suppress(Down):
-                self.network.exchange(*((a, b) if self.random.random() < 0.5 else (b, a)))
-            self.network.run()
 
 
 def play_copies(seed, terms):
@@ -867,17 +1070,8 @@ def play_copies(seed, terms):
     story.faulty()
     story.calm()
     network = story.network
-    for _ in range(UNDERSTOOD):
-        story.sweep()
-    story.restore_old()
-    for name in network.names:
-        site = network.site(name)
-        if site.waits == "for one":
-            network.restore(name)  # no neighbour knows its file, for all have lost their disks: it may be old
-            story.forget(name)
-    for _ in range(UNDERSTOOD):
-        story.sweep()
-    assert network.imbalance() <= 1e-12
+    sweep_until_quiet(story)
+    assert network.differences() == []
     assert not [name for name in network.names if network.site(name).doubt], "a site waits for ever"
     assert not [reason for reason in network.refused if "must be" in reason], "an honest message was refused"
     for name in network.names:
@@ -887,7 +1081,7 @@ def play_copies(seed, terms):
 
 @pytest.mark.parametrize("block", range(2))
 def test_copies_put_back_at_any_time_release_nothing_twice(block, fault_seeds):
-    """No reward is in two releases that others have seen; sums are right, and nobody waits for ever."""
+    """No reward is in two releases that others have seen; boards are equal, and nobody waits for ever."""
     put_back = restored = 0
     for seed in range(5000 + block * fault_seeds // 16, 5000 + (block + 1) * fault_seeds // 16):
         try:
@@ -902,12 +1096,13 @@ def test_copies_put_back_at_any_time_release_nothing_twice(block, fault_seeds):
 class TrustsItsFile(Presence):
     """A planted bug: a process takes its file for the latest."""
 
-    def begin(self, stored):
-        super().begin(stored)
+    def begin(self, *args):
+        super().begin(*args)
         self.doubt = None
 
-    def receive(self, *args):
-        pass
+    def receive_own(self, it, *args):
+        self.highest = max(self.highest, it.place)
+        return False
 
 
 def test_a_process_that_trusts_its_file_is_caught(monkeypatch):
@@ -922,8 +1117,8 @@ def test_a_process_that_trusts_its_file_is_caught(monkeypatch):
     assert caught > 0
 
 
-def test_nothing_that_seals_and_holds_is_moved_by_a_reward(network):
-    """Seals, runs and doubts are the same in two worlds that differ in rewards alone: only values tell."""
+def test_nothing_of_a_bulletin_but_its_rows_is_moved_by_a_reward(network):
+    """Numbers, times, counts and doubts are the same in two worlds that differ in rewards alone."""
 
     def told(value):
         network = MemoryNetwork(TERMS, TRIANGLE, seed=3)
@@ -935,9 +1130,20 @@ def test_nothing_that_seals_and_holds_is_moved_by_a_reward(network):
                 for i in range(21):  # arms in turn: the index would follow the values of releases, which are public
                     (decision,) = network.request(name, Request(eligible=(i % 2,)))
                     network.report(name, decision.id, value if name == "a" else 0.5)
+                    network.now += 0.4
             talk(network, 2)
             network.restart("a")
-        return [(it.seal, it.other, it.most, it.to_run, it.incarnation, it.stamp) for it in messages]
+        shown = []
+        for it in messages:
+            have = None if it.have is None else {name: version.place for name, version in it.have.items()}
+            bulletins = [decode(signed.body, 3) for signed in it.bulletins]
+            shown.append((it.sender, it.receiver, have, [without_rows(bulletin) for bulletin in bulletins]))
+        return shown
 
     worlds = [told(value) for value in (0.0, 0.5, 1.0)]
     assert worlds[0] == worlds[1] == worlds[2]
+    assert len(worlds[0]) > 20
+
+
+def without_rows(bulletin):
+    return replace(bulletin, arms=tuple(replace(it, row=()) for it in bulletin.arms))

@@ -4,13 +4,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
 from typer.testing import CliRunner
 
 from fedbandit import Client
-from fedbandit.agent.core.memory_network import MemoryJournal, imbalance
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.release_guard import Presence
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.witness import memory_folder
@@ -20,6 +21,7 @@ from live import TERMS, serving
 from processes import (
     ask,
     assert_mistake,
+    board,
     come_through,
     command,
     decide_and_reward,
@@ -38,7 +40,7 @@ def federation(tmp_path):
     with running(tmp_path, LINKS[:1]) as federation:
         for name in federation.names:
             decide_and_reward(federation, name, 30)
-        come_through(federation, "a", "b", 3)
+        come_through(federation, "a", "b")
         yield federation
 
 
@@ -77,10 +79,10 @@ def put_back_at_a(federation, tmp_path):
     federation.stop("a")
     copied(federation, "a", tmp_path / "backup")
     restart(federation, "a")
-    come_through(federation, "a", "b", 3)
+    come_through(federation, "a", "b")
     wait_until(lambda: held(federation, "a") is None)
     decide_and_reward(federation, "a", 100)
-    come_through(federation, "a", "b", 3)
+    come_through(federation, "a", "b")
     federation.stop("a")
     put_back(federation, "a", tmp_path / "backup")
     restart(federation, "a")
@@ -96,8 +98,7 @@ class Operator:
         self.data.mkdir(mode=0o700)
         self._config = LocalFederation(folder / "files", TERMS, [("north", "east")]).config("north")
         edit(self._config, (r'data = "data"', f'data = "{self.data}"'))
-        self._east = Site("east", TERMS, MemoryJournal(7).load(), lambda _, count: [0] * count, Presence(7))
-        self._east.join("north")
+        self._east = Site("east", TERMS, Stored(Numbering(7, 0)), lambda _, count: [0] * count, Presence(7))
 
     @contextmanager
     def serving(self):
@@ -110,9 +111,15 @@ class Operator:
         return ran.exit_code, ran.output
 
     def exchange(self, agent):
-        offer = agent.call(lambda driver: driver.site.do(lambda site: site.offer("east")))
-        reply = self._east.receive_offer(offer).result
-        agent.call(lambda driver: driver.site.do(lambda site: site.receive_reply(reply)))
+        """What a link brings, both ways."""
+        agent.call(lambda driver: driver._publish())
+        there, here = dict(self._east.have()), agent.call(lambda driver: driver.site.shown(lambda it: dict(it.have())))
+        agent.call(lambda driver: driver.site.do(lambda site: site.receive_have("east", there)))
+        self._east.receive_have("north", here)
+        for it in self._east.newer_than(here):
+            agent.call(lambda driver, it=it: driver.site.do(lambda site: site.merge(it, "east", time.time())))
+        for it in agent.call(lambda driver: driver.site.shown(lambda site: site.newer_than(there))):
+            self._east.merge(it, "north", time.time())
 
 
 def learn(client, count):
@@ -179,9 +186,12 @@ def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_bac
     assert held(federation, "a") is None
     wait_until(lambda: releases(federation, "a") > before)
     assert_mistake(command("restore", "-c", federation.config("a")), "the file is current")
-    come_through(federation, "a", "b", 5)
+    come_through(federation, "a", "b")
     federation.stop_all()
-    assert imbalance(read(federation, "a", "b")) <= 1e-9
+    a, b = read(federation, "a", "b")
+    assert a.theta == b.theta
+    assert not a.board.drawn_twice
+    assert not b.board.drawn_twice
 
 
 @pytest.mark.slow
@@ -230,26 +240,68 @@ def held_at(url):
         return "not there yet"
 
 
+def give(url, count):
+    """Decisions with rewards, whatever the agent holds."""
+    for _ in range(count):
+        decision = ask(f"{url}/v1/decisions", "POST")[1]
+        assert ask(f"{url}/v1/decisions/{decision['id']}/reward", "PUT", {"value": 1.0})[0] == 204
+
+
 @pytest.mark.slow
-def test_two_processes_of_one_folder_both_stop_until_the_operator_says_which_one_lives(federation):
+@pytest.mark.parametrize("has_witness", [True, False])
+def test_a_copy_beside_the_original_releases_nothing(federation, has_witness):
+    """Whichever of the two is linked first goes on; the other one is refused by name, and never confirmed."""
     federation.stop("a")
-    copy = federation.folder / "a twin"
-    with twin(federation, "a", copy) as other:  # copied while the agent is stopped, as an image would be
+    if not has_witness:
+        forget_witness(federation, "a")
+    with twin(federation, "a", federation.folder / "a twin") as other:  # copied while it is stopped, as an image is
         restart(federation, "a")
+        wait_until(lambda: held_at(other) != "not there yet")
+        before = ask(f"{other}/v1/state")[1]["privacy"]["releases"]
+        wait_until(lambda: held(federation, "a") is None or held_at(other) is None, 40)
+        for url in (other, federation.url("a")):
+            give(url, 60)
+        time.sleep(2.0)
+        seen = [ask(f"{url}/v1/state")[1] for url in (other, federation.url("a"))]
+        assert sorted(it["privacy"]["releases"] > before for it in seen) == [False, True]
+        assert sorted(it["held"] is None for it in seen) == [False, True]
+        assert any("two processes have the name a" in it for it in state(federation, "b")["warnings"])
+        assert not [it for it in state(federation, "b")["members"] if it["conflict"]]
+
+
+@pytest.mark.slow
+def test_two_processes_that_both_went_on_both_stop_and_the_operator_says_which_one_lives(federation):
+    """The runbook: a copy was confirmed by mistake; two bulletins with one number prove it. Stop one, confirm one."""
+    federation.stop("a")
+    with twin(federation, "a", federation.folder / "a twin") as other:
+        restart(federation, "a")
+        wait_until(lambda: held_at(other) == "unconfirmed")
+        number = board(federation, "b")["a"][1] + 1
+        assert ask(f"{other}/v1/confirm", "POST")[0] == 204
         wait_until(
-            lambda: held(federation, "a") in ("split-brain", "old") and held_at(other) in ("split-brain", "old"), 30
+            lambda: number in [it["number"] for it in ask(f"{other}/v1/state")[1]["members"] if it["name"] == "a"]
         )
-        wait_until(lambda: any("two processes speak as a" in said for said in state(federation, "b")["warnings"]))
-        before = releases(federation, "a")
-        decide_and_reward(federation, "a", 60)
-        assert releases(federation, "a") == before
-    why = held(federation, "a")
-    code, output = command("confirm" if why == "split-brain" else "restore", "-c", federation.config("a"))
+        give(federation.url("a"), 1)
+        wait_until(lambda: board(federation, "b")["a"][1] == number)
+        federation.kill("a")  # now the other one is linked
+        wait_until(lambda: held_at(other) in ("split-brain", "old"), 40)
+        wait_until(lambda: [it["name"] for it in state(federation, "b")["members"] if it["conflict"]] == ["a"])
+        before = ask(f"{other}/v1/state")[1]["privacy"]["releases"]
+        give(other, 60)
+        assert ask(f"{other}/v1/state")[1]["privacy"]["releases"] == before
+        assert state(federation, "b")["needs_person"]
+    restart(federation, "a")
+    wait_until(lambda: held(federation, "a") == "split-brain", 40)
+    before = releases(federation, "a")
+    give(federation.url("a"), 60)
+    assert releases(federation, "a") == before
+    code, output = command("confirm", "-c", federation.config("a"))
     assert code == 0, output
+    give(federation.url("a"), 20)
     wait_until(lambda: releases(federation, "a") > before)
-    come_through(federation, "a", "b", 5)
+    wait_until(lambda: not [it for it in state(federation, "b")["members"] if it["conflict"]])
+    come_through(federation, "a", "b")
     assert held(federation, "a") is None
-    wait_until(lambda: not any("two processes" in said for said in state(federation, "b")["warnings"]))
 
 
 def forget_witness(federation, name):
@@ -263,7 +315,7 @@ def test_an_agent_that_was_killed_releases_at_once_and_one_whose_folder_was_put_
     """In the same seconds, with nobody to ask: only the witness tells one from the other."""
     with running(tmp_path, LINKS, num_agents=3) as federation:
         decide_and_reward(federation, "a", 30)
-        come_through(federation, "a", "b", 3)
+        come_through(federation, "a", "b")
         federation.kill("b")
         federation.kill("a")
         copied(federation, "a", tmp_path / "snapshot")
@@ -285,7 +337,7 @@ def test_an_agent_that_was_killed_releases_at_once_and_one_whose_folder_was_put_
 def test_a_site_with_nobody_to_ask_waits_for_its_operator(tmp_path):
     with running(tmp_path, LINKS, num_agents=3) as federation:
         decide_and_reward(federation, "a", 30)
-        come_through(federation, "a", "b", 3)
+        come_through(federation, "a", "b")
         for name in ("a", "b"):
             federation.kill(name)
         forget_witness(federation, "a")
@@ -309,7 +361,7 @@ def test_confirm_needs_a_running_agent(tmp_path):
 
 @pytest.mark.slow
 def test_a_twin_with_other_terms_is_not_called_a_lost_disk(federation):
-    """It is refused for its terms, and the life of the real one goes on."""
+    """It is refused for its terms."""
     federation.stop("b")
     copy = federation.folder / "b twin"
     shutil.copytree(federation.folder / "b", copy, ignore=shutil.ignore_patterns("data"))

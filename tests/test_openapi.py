@@ -64,7 +64,7 @@ def test_operations_have_ids_and_tags(tmp_path):
         assert all(len(tags) == 1 for _, tags in found.values())
         assert found["decide"][1] == found["reward"][1] == ["application"]
         assert found["state"][1] == ["viewer"]
-        assert found["leave"][1] == ["operator"]
+        assert found["exclude"][1] == ["operator"]
         assert {path for path, tags in found.values() if tags == ["health"]} == set(OPEN)
 
 
@@ -74,7 +74,7 @@ USE = """
 import sys
 from agent_api import AuthenticatedClient
 from agent_api.api.application import decide, reward
-from agent_api.api.operator import leave
+from agent_api.api.operator import include
 from agent_api.api.viewer import state
 from agent_api.models import {reward_body} as Reward
 
@@ -87,7 +87,7 @@ print(decision.arm, decision.name)
 print(reward.sync_detailed(decision.id, client=application, body=Reward(value=1.0)).status_code.value)
 refused = reward.sync(decision.id, client=application, body=Reward(value=2.0)).error
 print(refused.code.value, refused.field, refused.accepted)
-print(leave.sync("east", client=application).error.message)
+print(include.sync("east", client=application).error.message)
 seen = state.sync(client=operator)
 print(seen.name, seen.decisions.handed_out, [arm.name for arm in seen.arms])
 """
@@ -116,7 +116,7 @@ def test_a_generated_client_decides_rewards_and_reads(tmp_path):
         "0 none",
         "204",
         "invalid value a number from 0 to 1",
-        "this token lacks the right 'neighbours'",
+        "this token lacks the right 'members'",
         f"north 1 {list(TERMS.arms)}",
     ]
 

@@ -494,8 +494,28 @@ def test_a_ledger_comes_back_with_its_marks():
     again.restore(ledger.marks)
     with pytest.raises(AlreadyReleased):
         again.draw(0, 5, 9)
-    with pytest.raises(InvalidArgument, match="an empty ledger"):
-        again.restore({})
+    with pytest.raises(InvalidArgument, match="of arms and levels of which none is known"):
+        again.restore({(0, 0): 3})
+    assert again.marks == {(0, 0): 8}
+
+
+def test_what_a_lost_file_had_released_is_never_drawn_again():
+    """A site takes it back from its own bulletin: the same row and schedule, and no noise for these rewards."""
+    lost, drawn = batches(2, first_batch=2), []
+    for _ in range(11):
+        lost.take(0, 0.7)
+    row, releases = lost.published(0), lost.me.releases[0]
+    fresh = batches(2, first_batch=2, noise=lambda epsilon, count: drawn.append(epsilon) or [0])
+    fresh.take_back(0, releases, row)
+    assert not drawn
+    assert fresh.published(0) == row
+    assert fresh.ledger.marks == lost.ledger.marks
+    assert fresh.me.total[0] == 0
+    assert fresh.me.batch_end[0] == lost.me.batch_end[0]
+    with pytest.raises(AlreadyReleased):
+        fresh.ledger.draw(0, fresh.me.released[0], fresh.me.released[0] + 1)
+    intervals = [fresh.take(0, 0.7) for _ in range(20)]
+    assert next(it for it in intervals if it).first == lost.me.released[0] + 1
 
 
 def test_a_failed_draw_is_not_tried_again():

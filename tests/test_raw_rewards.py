@@ -23,7 +23,7 @@ from fedbandit.agent.http.api import make_app
 from fedbandit.agent.process.config import ROLES
 from fedbandit.agent.process.runtime import EXPIRY_EVERY
 from fedbandit.cli.agent import live
-from live import TERMS, serving
+from live import TERMS, bulletin_of, serving
 from processes import wait_until
 
 TOKENS = {f"token-of-the-{role}": rights for role, rights in ROLES.items()}
@@ -145,20 +145,21 @@ CALLS = {
     "decide": ("POST", "/v1/decisions"),
     "reward": ("PUT", "/v1/decisions/1-1/reward"),
     "log": ("GET", "/v1/log"),
-    "leave": ("DELETE", "/v1/neighbours/east"),
-    "rejoin": ("PUT", "/v1/neighbours/east"),
+    "exclude": ("PUT", "/v1/excluded/east"),
+    "include": ("DELETE", "/v1/excluded/east"),
     "state": ("GET", "/v1/state"),
     "metrics": ("GET", "/metrics"),
 }
 MAY = {
     "application": {"decide", "reward", "state", "metrics"},
     "viewer": {"state", "metrics"},
-    "operator": {"state", "metrics", "log", "leave", "rejoin"},
+    "operator": {"state", "metrics", "log", "exclude", "include"},
 }
 
 
 @pytest.mark.parametrize("role", MAY)
 def test_a_role_may_do_this_and_nothing_else(served, http, role):
+    served.hear(bulletin_of("east"))
     for operation, (method, path) in CALLS.items():
         before = served.rows()
         body = {"value": 0.5} if operation == "reward" else None
@@ -212,7 +213,8 @@ def test_the_client_names_the_missing_right(served):
 
 
 def test_the_command_line_uses_the_operators_token(served, tmp_path):
-    """``fedbandit leave`` has the right to drop a neighbour, and no right to decide."""
+    """``fedbandit exclude`` has the right to exclude a member, and no right to decide."""
+    served.hear(bulletin_of("east"))
     folder = tmp_path / "config"
     folder.mkdir()
     for role in MAY:
@@ -223,9 +225,9 @@ def test_the_command_line_uses_the_operators_token(served, tmp_path):
     tokens = "".join(f"{role} = '{role}'\n" for role in MAY)
     text = f"name = 'north'\ndata = 'none'\n[federation]\n{terms}[listen]\n{listen}[tokens]\n{tokens}"
     (folder / "site.toml").write_text(text)
-    told = CliRunner().invoke(live, ["leave", "east", "-c", str(folder / "site.toml")])
-    assert (told.exit_code, told.output[:13]) == (0, "east has left"), told.output
-    assert [it.left for it in served.call(lambda driver: driver.state()).neighbours] == [True, False]
+    told = CliRunner().invoke(live, ["exclude", "east", "-c", str(folder / "site.toml")])
+    assert (told.exit_code, told.output[:21]) == (0, "east no longer counts"), told.output
+    assert [it.excluded for it in served.call(lambda driver: driver.state()).members if it.name == "east"] == [True]
 
 
 # ---------------------------------------------------------------- on the disk
@@ -386,14 +388,14 @@ def test_a_running_agent_erases_by_itself(tmp_path):
     assert len(sums(tmp_path)) <= len(TERMS.arms)
 
 
-def test_gossip_alone_truncates_no_log(tmp_path):
+def test_bulletins_alone_truncate_no_log(tmp_path):
     """Only what is raw is worth the disk's time."""
     load = Load(tmp_path)
     with closing(load.journal):
         load.decide()
         load.report()
         load.journal.erase()
-        load.do(load.site.join("b"))
+        load.do(load.site.link(["b"]))
         load.decide()
         load.journal.erase()
         assert (tmp_path / "state.sqlite-wal").stat().st_size > 0

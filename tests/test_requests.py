@@ -7,12 +7,21 @@ from dataclasses import replace
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
-from fedbandit.agent.core.decisions import MAX_DECISIONS, MAX_TEXT, Expired, Request, Retention, arms_in, as_bits
+from fedbandit.agent.core.decisions import (
+    MAX_DECISIONS,
+    MAX_TEXT,
+    Expired,
+    Request,
+    Retention,
+    SiteDraws,
+    arms_in,
+    as_bits,
+)
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.notices import warnings_of_forgetting
 from fedbandit.agent.core.records import (
     DecisionCancelled,
     DecisionNotFound,
+    HorizonReached,
     Kept,
     KeyTaken,
     NoArmLeft,
@@ -23,7 +32,7 @@ from fedbandit.agent.core.records import (
     WindowOver,
 )
 from fedbandit.agent.core.release_guard import Presence
-from fedbandit.agent.core.site import HorizonReached, Site, SiteDraws
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
 
 ARMS = ("a", "b", "c")
@@ -38,15 +47,17 @@ NEVER = 10**9
 class Stopping(Site):
     """A site that has heard that arms were stopped."""
 
-    off = frozenset()
-
     @property
-    def stopped(self):
-        return self.off
+    def off(self):
+        return self._arms.stopped
+
+    @off.setter
+    def off(self, arms):
+        self._arms = replace(self._arms, stopped=arms)
 
 
 def new_site(terms=TERMS, stored=None, presence=None, **options):
-    stored = stored or Stored(Numbering(1, 0), 1, key=b"key")
+    stored = stored or Stored(Numbering(1, 0), key=b"key")
     return Stopping("here", terms, stored, lambda _, count: [0] * count, presence, **options)
 
 
@@ -138,7 +149,7 @@ def test_a_key_whose_decision_was_cancelled_is_refused():
 
 
 def test_only_hashes_are_stored_and_two_sites_have_different_ones():
-    one, other = new_site(), new_site(stored=Stored(Numbering(1, 0), 1, key=b"another"))
+    one, other = new_site(), new_site(stored=Stored(Numbering(1, 0), key=b"another"))
     for site in (one, other):
         ask(site, key="visit 7", subject="Ada Lovelace")
     assert "Ada" not in repr(one.stored)
@@ -172,7 +183,7 @@ def test_a_subject_is_forgotten_with_its_newest_decision():
     arms = [ask(site, at=1.0, subject="s")[0].arm]
     ask(site, at=2.0)
     site.expire(2.0, NEVER)
-    assert not site._requests._subjects
+    assert not site._decisions._requests._subjects
     arms.append(ask(site, at=3.0, subject="s")[0].arm)
     assert arms == [0, 2], "a new choice: round robin while arms are unknown"
 
@@ -343,12 +354,12 @@ def test_with_a_window_the_others_count_when_they_are_due_as_if_it_had_never_bee
     for now in (11.5, 12.5, 14.5, 15.5, 20.0):
         site.settle(now)
         other.settle(now)
-        assert (site.rewards, site.releases, site.own) == (other.rewards, other.releases, other.own)
+        assert (site.rewards, site.releases, site.own_means) == (other.rewards, other.releases, other.own_means)
 
 
 def test_while_nothing_is_released_a_decision_can_be_cancelled_and_nothing_is_played():
-    site = new_site(stored=Stored(Numbering(1, 1), 1, key=b"key"), presence=Presence(7))
-    site.join("there")
+    site = new_site(stored=Stored(Numbering(1, 1), key=b"key"), presence=Presence(7))
+    site.link(["there"])
     made = ask(site, count=3, eligible=(0,))
     site.report(made[1].id, 1.0)
     assert site.doubt is not None
@@ -463,7 +474,7 @@ def test_a_warning_comes_before_a_pending_decision_is_forgotten():
     (first,) = ask(site, at=0.0)
 
     def said(now):
-        return [*warnings_of_forgetting(site, limits, now)]
+        return [*site.warnings_of_forgetting(limits, now)]
 
     for number in range(2, 18):
         site.report(ask(site, at=1.0, eligible=(1,))[0].id, 1.0)
@@ -482,4 +493,4 @@ def test_a_warning_comes_before_a_pending_decision_is_forgotten():
     assert first.id not in site.stored.decisions
     windowed = new_site(WINDOW)
     ask(windowed, at=0.0)
-    assert [*warnings_of_forgetting(windowed, Retention(1, 1.0), 1e6)] == [], "nothing is lost"
+    assert [*windowed.warnings_of_forgetting(Retention(1, 1.0), 1e6)] == [], "nothing is lost"

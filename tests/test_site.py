@@ -11,22 +11,25 @@ from math import inf, nan
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
-from fedbandit.agent.core.bounds import CENTURY
+from fedbandit.agent.core.bulletin import Signed, decode
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork
-from fedbandit.agent.core.messages import MAX_COUNT, MAX_VERSION, Offer
-from fedbandit.agent.core.records import DecisionRecord, Forgotten, Known, Numbering, Released, Stored
-from fedbandit.agent.core.site import (
+from fedbandit.agent.core.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork, simulated_signature
+from fedbandit.agent.core.records import (
     DecisionNotFound,
-    NoSuchNeighbour,
-    OtherFederation,
-    Site,
-    SiteDraws,
+    DecisionRecord,
+    Forgotten,
+    Known,
+    Numbering,
+    OwnBulletin,
+    Released,
     Step,
+    Stored,
 )
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 
 TERMS = Federation("test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
@@ -40,9 +43,8 @@ def silent(epsilon, count):
 
 
 def new_site(name="here", terms=TERMS, incarnation=1, neighbours=(), noise=silent):
-    site = Site(name, terms, Stored(Numbering(incarnation, 0), incarnation), noise)
-    for neighbour in neighbours:
-        site.join(neighbour)
+    site = Site(name, terms, Stored(Numbering(incarnation, 0)), noise)
+    site.link(neighbours)
     return site
 
 
@@ -67,7 +69,8 @@ def test_an_arm_is_known_after_its_own_release():
     for _ in range(6):
         pull(site, 0.25)
     assert site.theta == (0.25, 0.25, 0.25)
-    assert site.own == (0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
+    assert site.own_means == (0.25, 0.25, 0.25)
+    assert site.releases == (1, 1, 1)
 
 
 def test_estimates_are_in_units_of_the_reward():
@@ -145,7 +148,7 @@ def test_ids_cannot_be_guessed():
     ids = set()
     for key in (b"", b"k" * 32, b"l" * 32):
         for start in (0.0, 0.5):
-            site = Site("here", TERMS, Stored(Numbering(1, 0), 1, key=key), silent)
+            site = Site("here", TERMS, Stored(Numbering(1, 0), key=key), silent)
             ids |= {site.decide(start + i, DRAWS).result.id for i in range(50)}
     assert len(ids) == 300
     assert all(re.fullmatch("[1-9][0-9]*-[0-9a-f]{32}", name) for name in ids)
@@ -205,15 +208,28 @@ def test_a_site_is_private():
         replace(TERMS, high=2.0, policy=FedBatch(1.0, index="kl"))
 
 
-# ---------------------------------------------------------------- neighbours
+# ---------------------------------------------------------------- bulletins
 
 
-def pair(incarnation=1):
-    return new_site("here", neighbours=["there"], incarnation=incarnation), new_site("there", neighbours=["here"])
+def pair(incarnation=1, terms=TERMS):
+    here = new_site("here", terms, neighbours=["there"], incarnation=incarnation)
+    return here, new_site("there", terms, neighbours=["here"])
+
+
+def publish(site, now=0.0):
+    return site.publish(simulated_signature(site.name), now).result
 
 
 def exchange(one, other):
-    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
+    """Both publish and say what they have; each sends what the other lacks."""
+    for site in (one, other):
+        publish(site)
+    haves = dict(one.have()), dict(other.have())
+    one.receive_have(other.name, haves[1])
+    other.receive_have(one.name, haves[0])
+    for to, by, have in ((other, one, haves[1]), (one, other, haves[0])):
+        for signed in by.newer_than(have, to.name):
+            to.merge(signed, by.name, 1e6)
 
 
 def teach(site, reward):
@@ -221,13 +237,15 @@ def teach(site, reward):
         pull(site, reward)
 
 
-def test_an_exchange_is_the_average():
+def test_after_an_exchange_both_believe_the_mean():
     here, there = pair()
     teach(here, 0.25)
     teach(there, 0.75)
     exchange(here, there)
-    assert here.gossiped == there.gossiped == (0.5, 0.5, 0.5, 1.0, 1.0, 1.0)
-    assert here.own[:3] == (0.25, 0.25, 0.25)
+    assert here.theta == there.theta == (0.5, 0.5, 0.5)
+    assert here.own_means == (0.25, 0.25, 0.25)
+    assert here.num_agents == there.num_agents == 2
+    assert here.errors == there.errors
 
 
 def test_what_others_have_released_makes_an_arm_known():
@@ -236,226 +254,122 @@ def test_what_others_have_released_makes_an_arm_known():
     assert here.theta == (None, None, None)
     teach(there, 0.75)
     exchange(here, there)
-    assert here.gossiped[3:] == (0.5, 0.5, 0.5)
+    assert here.weights == (0.5, 0.5, 0.5)
     assert here.theta == (0.75, 0.75, 0.75)
 
 
 def test_under_the_papers_policies_a_site_tries_every_arm_itself():
     """Algorithm 1, line 1: what others have pulled does not stand for an own pull."""
-    terms = replace(TERMS, policy=GossipUCB())
-    here, there = new_site("here", terms, neighbours=["there"]), new_site("there", terms, neighbours=["here"])
+    here, there = pair(terms=replace(TERMS, policy=GossipUCB()))
     teach(there, 0.75)
     exchange(here, there)
     assert here.theta == (None, None, None)
     assert [pull(here) for _ in range(3)] == [0, 1, 2]
 
 
-def test_who_is_not_heard():
+def test_a_site_counts_what_it_has_released_before_it_has_published_it():
+    site = new_site()
+    teach(site, 0.25)
+    assert site.board.held("here") is None
+    assert site.theta == (0.25, 0.25, 0.25)
+    publish(site)
+    assert site.theta == (0.25, 0.25, 0.25)
+    assert site.board.sites == ("here",)
+
+
+def test_a_bulletin_holds_what_was_released_and_nothing_else():
+    site = new_site()
+    decisions = [site.decide(0.0, DRAWS).result for _ in range(7)]
+    for decision in (decisions[0], decisions[3], decisions[6]):  # of the first arm: a batch of two, and one more
+        site.report(decision.id, 0.75)
+    bulletin = decode(publish(site).body, 3)
+    assert [(it.releases, it.rewards, it.decisions) for it in bulletin.arms] == [(1, 2, 3), (0, 0, 2), (0, 0, 2)]
+    assert bulletin.arms[0].row[0] == 0.75 * 2**16
+    assert bulletin.arms[1].row[:2] == (0.0, 0.0)
+    assert (bulletin.decisions, bulletin.place) == (7, (1, 1))
+
+
+def test_releases_are_news_at_once_and_decisions_once_a_second():
+    site = new_site()
+    publish(site, 100.0)
+    site.decide(100.0, DRAWS)
+    assert not site.has_news(100.9)
+    assert publish(site, 100.9) is None
+    assert site.has_news(101.0)
+    assert decode(publish(site, 101.0).body, 3).decisions == 1
+    teach(site, 0.5)
+    assert site.has_news(101.0)
+    publish(site, 101.0)
+    assert not site.has_news(200.0)
+    site.change_arm("suspend", "a", 0)
+    assert site.has_news(101.0)
+
+
+def test_a_reward_that_is_not_released_makes_no_news():
+    """Nor does one that waits for the end of its window, whenever it comes."""
+    for window in (0.0, 10.0):
+        site = new_site(terms=replace(TERMS, reward_window=window, policy=FedBatch(1.0, first_batch=9)))
+        made = [site.decide(0.0, DRAWS).result for _ in range(6)]
+        publish(site, 1.0)
+        for it in made:
+            site.report(it.id, 1.0)
+            assert not site.has_news(5.0)
+
+
+def test_an_own_bulletin_is_written_before_it_is_sent():
+    site = new_site()
+    step = site.publish(simulated_signature("here"), 0.0)
+    assert step.records == (OwnBulletin(step.result),)
+    again = Site("here", TERMS, site.stored, silent)
+    teach(again, 0.5)
+    assert decode(publish(again).body, 3).place == (1, 2)
+
+
+def test_a_site_that_is_excluded_does_not_count_and_is_passed_on():
     here, there = pair()
-    offer = there.offer("here").result
+    teach(here, 0.25)
+    teach(there, 0.75)
+    exchange(here, there)
+    here.exclude("there", 5, "wrong units")
+    assert (here.theta, here.num_agents) == ((0.25, 0.25, 0.25), 1)
+    assert [decode(it.body, 3).site for it in here.newer_than({}, "third")] == ["here", "there"]
+    again = Site("here", TERMS, here.stored, silent)
+    assert again.num_agents == 1
+    assert again.stored.excluded["there"].reason == "wrong units"
+    assert any("there is excluded here" in it for it in here.warnings())
+    here.include("there")
+    assert (here.theta, here.num_agents) == ((0.5, 0.5, 0.5), 2)
+    with pytest.raises(InvalidArgument, match=r"name must be one of there, not 'ther'"):
+        here.exclude("ther", 5)
+
+
+def test_what_is_impossible_changes_nothing():
+    here, there = pair()
+    teach(there, 0.75)
+    publish(there)
+    bulletin = there.board.held("there").bulletin
     before = deepcopy(here.stored)
-    for wrong, error in (
-        (replace(offer, sender="stranger"), NoSuchNeighbour),
-        (replace(offer, federation="other"), OtherFederation),
-        (replace(offer, receiver="elsewhere"), InvalidArgument),
-        (replace(offer, flow=(0.0,) * 4, gossiped=(0.0,) * 4), InvalidArgument),
-        (replace(offer, stamp=(MAX_VERSION, "there")), InvalidArgument),  # an answer would have a version more
-    ):
-        with pytest.raises(error):
-            here.receive_offer(wrong)
-        assert here.stored == before
-    with pytest.raises(NoSuchNeighbour):
-        here.offer("stranger")
+    for wrong in ({"federation": "other"}, {"incarnation": 2**52}):
+        body = replace(bulletin, **wrong).encode()
+        with pytest.raises(InvalidArgument):
+            here.merge(Signed(body, *simulated_signature("there")(body)), "there", 0.0)
+    assert here.stored == before
+    assert here.board.sites == ()
     with pytest.raises(InvalidArgument):
-        here.join("here")
-
-
-@given(st.data())
-def test_an_illegal_message_cannot_be_made(data):
-    legal = {
-        "sender": "a",
-        "receiver": "b",
-        "incarnation": 1,
-        "to_incarnation": 0,
-        "federation": "",
-        "flow": (0.0,) * 6,
-        "stamp": (1, "a"),
-        "gossiped": (0.0,) * 6,
-    }
-    Offer(**legal)
-    bad_row = st.sampled_from([(nan,) * 6, (inf,) * 6, (1e13,) * 6, ("x",) * 6])
-    bad = {
-        "sender": st.sampled_from([None, 3]),
-        "incarnation": st.sampled_from([0, -1, 1.5, nan, MAX_COUNT + 1, "1"]),
-        "to_incarnation": st.sampled_from([-1, nan, MAX_COUNT + 1]),
-        "flow": bad_row,
-        "gossiped": st.one_of(bad_row, st.just((0.0,) * 5)),
-        "stamp": st.sampled_from([(-1, "a"), (1, "c"), (0, "a"), (1, ""), (MAX_VERSION + 1, "a")]),
-    }
-    field = data.draw(st.sampled_from(sorted(bad)))
+        here.link(["here"])
     with pytest.raises(InvalidArgument):
-        Offer(**{**legal, field: data.draw(bad[field])})
+        here.exclude("here", 0)
 
 
-# ---------------------------------------------------------------- incarnations
-
-
-def test_messages_from_before_a_lost_disk_are_not_heard():
-    here, there = pair()
-    teach(there, 0.75)
-    old_offer = there.offer("here").result
-    exchange(there, here)
-    old_answer = there.receive_offer(here.offer("there").result).result
-    reborn = new_site("there", neighbours=["here"], incarnation=2)
-    exchange(reborn, here)
-    held = deepcopy(here.stored)
-    assert here.receive_reply(old_answer).records == ()
-    answer = here.receive_offer(old_offer).result
-    assert here.stored == held
-    assert (answer.incarnation, answer.to_incarnation) == (1, 2), "it says which incarnation it knows"
-
-
-def test_messages_for_an_earlier_incarnation_are_not_heard():
+def test_the_board_survives_a_restart():
     here, there = pair()
     teach(there, 0.75)
     exchange(here, there)
-    for_the_old = there.offer("here").result
-    answer_to_the_old = there.receive_offer(here.offer("there").result).result
-    reborn = new_site("here", neighbours=["there"], incarnation=2)
-    assert reborn.receive_reply(answer_to_the_old).records == ()
-    answer = reborn.receive_offer(for_the_old).result
-    assert reborn.gossiped == (0.0,) * 6
-    assert (answer.incarnation, answer.stamp) == (2, (0, "")), "it says which incarnation this is"
-
-
-def test_neighbours_bring_the_links_of_a_lost_disk_back():
-    """Its own numbers are gone; what has flowed is not: the sum is right again after two contacts."""
-    here, there = pair()
-    teach(here, 0.25)
-    teach(there, 0.75)
-    exchange(here, there)
-    reborn = new_site("there", neighbours=["here"], incarnation=2)
-    exchange(here, reborn)  # meant for the old incarnation: only tells that there is a new one
-    exchange(here, reborn)
-    assert reborn.own == (0.0,) * 6
-    for c in range(6):
-        assert abs(here.gossiped[c] + reborn.gossiped[c] - here.own[c]) < 1e-15
-        assert abs(here.gossiped[c] - reborn.gossiped[c]) < 1e-15
-
-
-@pytest.mark.parametrize("dials", ["here", "reborn"])
-def test_a_clock_that_stands_behind_does_not_block_a_link(dials):
-    """A new incarnation whose incarnation is below the one that neighbours know moves above it when told."""
-    here = new_site("here", neighbours=["there"])
-    there = new_site("there", neighbours=["here"], incarnation=50)
-    teach(here, 0.25)
-    exchange(here, there)
-    reborn = new_site("there", neighbours=["here"], incarnation=3)
-    for _ in range(3):
-        exchange(*((here, reborn) if dials == "here" else (reborn, here)))
-    assert (reborn.incarnation, reborn.links[0].own_incarnation) == (3, 51)
-    for c in range(6):
-        assert abs(here.gossiped[c] - reborn.gossiped[c]) < 1e-15
-        assert abs(here.gossiped[c] + reborn.gossiped[c] - here.own[c]) < 1e-15
-
-
-def test_who_leaves_takes_its_flow_away():
-    """What remains is the mean of those who remain."""
-    here, there = pair()
-    teach(here, 0.25)
-    teach(there, 0.75)
-    exchange(here, there)
-    late = there.offer("here").result
-    here.leave("there")
-    assert here.gossiped == here.own
-    assert here.neighbours == ()
-    with pytest.raises(NoSuchNeighbour, match="has left"):
-        here.receive_offer(late)
-    assert here.leave("there").records == ()
-    with pytest.raises(NoSuchNeighbour):
-        here.leave("elsewhere")
-
-
-def test_an_exchange_changes_what_the_site_believes():
-    here, there = pair()
-    teach(here, 0.25)
-    teach(there, 0.75)
-    exchange(here, there)
-    assert here.theta == there.theta == (0.5, 0.5, 0.5)
-    here.leave("there")
-    assert here.theta == (0.25, 0.25, 0.25)
-
-
-@pytest.mark.parametrize("dials", ["here", "there"])
-def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
-    here, there = pair()
-    teach(there, 0.75)
-    exchange(here, there)
-    late = there.offer("here").result
-    here.leave("there")
-    here.join("there")
-    held = deepcopy(here.stored)
-    for message in (late, replace(late, to_incarnation=0)):  # also one that does not say for which incarnation it is
-        here.receive_offer(message)
-        assert here.stored == held
-    for _ in range(3):
-        exchange(*((here, there) if dials == "here" else (there, here)))
-    assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
-
-
-def test_an_incarnation_cannot_be_pushed_out_of_range():
-    """However often a neighbour claims to know a later one: it moves its own link's, no further than a century."""
-    here, there, third = (
-        new_site(name, neighbours={"here", "there", "third"} - {name}) for name in ("here", "there", "third")
-    )
-    before = deepcopy(here.stored)
-    offer = there.offer("here").result
-    for wrong in ({"to_incarnation": MAX_COUNT}, {"to_incarnation": 2 + CENTURY}, {"incarnation": 2 + 2 * CENTURY}):
-        with pytest.raises(InvalidArgument, match="incarnation must be at most"):
-            here.receive_offer(replace(offer, **wrong))
-        assert here.stored == before
-    for _ in range(5):
-        life = max(here.incarnation, here.stored.links["there"].own_incarnation)
-        here.receive_offer(replace(there.offer("here").result, to_incarnation=min(life + CENTURY // 2, 1 + CENTURY)))
-    life = here.stored.links["there"].own_incarnation
-    assert (here.incarnation, life) == (1, 2 + CENTURY)
-    with pytest.raises(InvalidArgument, match="to_incarnation must be at most"):
-        here.receive_offer(replace(there.offer("here").result, to_incarnation=life + 1))
-    exchange(here, third)
-    exchange(third, here)
-    assert (third.stored.links["here"].incarnation, third.incarnation) == (1, 1)
-
-
-def test_a_link_that_a_lie_has_locked_begins_anew():
-    """A version near the last of all: ``leave`` and ``join`` at both ends begin a new one; other links never stop."""
-    here, there = pair()
-    here.join("third")
-    third = new_site("third", neighbours=["here"])
-    teach(there, 0.75)
-    here.receive_offer(replace(there.offer("here").result, stamp=(MAX_VERSION - 1, "there")))
-    there.receive_reply(here.receive_offer(there.offer("here").result).result)
-    for one, other in ((here, there), (there, here)):
-        with pytest.raises(InvalidArgument, match="stamp"):
-            exchange(one, other)
-    exchange(here, third)
-    for one, other in ((here, "there"), (there, "here")):
-        one.leave(other)
-        one.join(other)
-    for _ in range(4):
-        exchange(here, there)
-    exchange(here, third)
-    for c in range(6):
-        assert sum(site.gossiped[c] for site in (here, there, third)) == pytest.approx(there.own[c], abs=1e-12)
-
-
-def test_a_clock_at_1970_hears_those_of_today():
-    today = 1_800_000_000_000
-    here, there = new_site("here", neighbours=["there"]), new_site("there", neighbours=["here"], incarnation=today)
-    teach(there, 0.75)
-    exchange(here, there)
-    assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
-    here.receive_offer(replace(there.offer("here").result, to_incarnation=today - 5))
-    assert here.links[0].own_incarnation == today - 4
+    assert here.board_rows().records
+    assert here.board_rows().records == (), "it is written"
+    again = Site("here", TERMS, here.stored, silent)
+    assert again.theta == here.theta
+    assert dict(again.board.have()) == dict(here.board.have())
 
 
 # ---------------------------------------------------------------- the journal
@@ -475,18 +389,23 @@ def drive(site, journal, rounds=12):
         return step.result
 
     other = new_site("there", neighbours=["here"])
-    do(site.join("there"))
-    do(site.join("third"))
-    do(site.leave("third"))
+    do(site.link(["there", "third"]))
+    do(site.link(["there"]))
     for i in range(rounds):
         decision = do(site.decide(float(i), DRAWS))
         do(site.report(decision.id, 1.0 / 3.0))
         pull(other, 0.1)
-        do(site.receive_reply(other.receive_offer(site.offer("there").result).result))
-        do(site.receive_offer(other.offer("here").result))
+        do(site.receive_have("there", {}))
+        do(site.publish(simulated_signature("here"), float(i)))
+        do(site.merge(publish(other, 10.0 * i), "there", float(i)))
+        if i % 4 == 3:
+            do(site.board_rows())
         if i == 8:
             do(site.expire(4.0, NEVER))
-    do(site.receive_offer(replace(other.offer("here").result, to_incarnation=7)))
+            do(site.exclude("there", 5, "wrong units"))
+    do(site.include("there"))
+    do(site.change_arm("suspend", "a", 7, "recalled"))
+    do(site.board_rows())
     return states
 
 
@@ -501,8 +420,8 @@ def test_the_file_knows_all_that_memory_does(tmp_path):
     again = Site("here", TERMS, journal.load(), silent)
     journal.close()
     assert again.stored == site.stored
-    assert (again.gossiped, again.tried, again.theta) == (site.gossiped, site.tried, site.theta)
-    assert (again.incarnation, again.links[0].own_incarnation) == (1, 8), "the incarnation given is for a new file only"
+    assert (again.tried, again.theta, again.neighbours) == (site.tried, site.theta, site.neighbours)
+    assert again.incarnation == 1, "the incarnation given is for a new file only"
 
 
 def test_a_torn_last_write_is_dropped(tmp_path):
@@ -629,7 +548,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA user_version = 1")
     raw.close()
-    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 8"):
+    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 9"):
         open_journal(path)
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(JournalError, match="not a database"):
@@ -642,7 +561,7 @@ def test_a_full_disk_refuses_the_event_and_keeps_the_rest(tmp_path):
     """The driver throws the site away and loads what the file holds."""
     journal = open_journal(tmp_path / "here.db")
     site = Site("here", TERMS, journal.load(), silent)
-    journal.commit(site.join("there").records)
+    journal.commit(site.link(["there"]).records)
     committed = deepcopy(site.stored)
     (pages,) = journal._file.execute("PRAGMA page_count").fetchone()
     journal._file.execute(f"PRAGMA max_page_count = {pages}")
@@ -711,8 +630,9 @@ class SiteAndJournal(RuleBasedStateMachine):
         self.now, self.told, self.forgotten, self.draws = 0.0, {}, 0, 0
         self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms)
         self.site = Site("here", self.terms, self.journal.load(), self.noise)
-        self.do(self.site.join("there"))
+        self.do(self.site.link(["there"]))
         self.other = new_site("there", self.terms, neighbours=["here"])
+        self.sent = []
         self.released = {}
 
     def noise(self, epsilon, count):
@@ -773,54 +693,55 @@ class SiteAndJournal(RuleBasedStateMachine):
         for name in before - set(self.site.stored.decisions):
             self.told.pop(name, None)
 
-    @rule(target=messages)
-    def offer(self):
-        return self.do(self.site.offer("there"))
+    @rule()
+    def publish(self):
+        signed = self.do(self.site.publish(simulated_signature("here"), self.now))
+        self.sent += [signed] if signed is not None else []
 
     @rule(target=messages)
-    def is_offered(self):
+    def the_other_publishes(self):
         pull(self.other, 0.75)
-        return self.other.offer("here").result
+        return publish(self.other, self.now) or self.other.board.held("there").signed
 
-    @rule(target=messages, message=consumes(messages))
-    def deliver(self, message):
-        return self.receive(message)
+    @rule(signed=messages)
+    def a_bulletin_comes(self, signed):
+        """Once, or again, in any order."""
+        self.do(self.site.merge(signed, "there", self.now))
 
-    @rule(target=messages, message=messages)
-    def deliver_a_copy(self, message):
-        return self.receive(message)
+    @rule()
+    def the_board_is_written(self):
+        self.do(self.site.board_rows())
 
-    def receive(self, message):
-        """The answer, or the message itself if there is none: it may come again."""
-        if message.receiver == "here":
-            step = (self.site.receive_offer if isinstance(message, Offer) else self.site.receive_reply)(message)
-            return self.do(step) or message
-        step = (self.other.receive_offer if isinstance(message, Offer) else self.other.receive_reply)(message)
-        return step.result or message
-
-    @rule(incarnation=st.integers(1, 5))
+    @rule(incarnation=st.integers(2, 9))
     def the_other_loses_its_disk(self, incarnation):
         self.other = new_site("there", self.terms, neighbours=["here"], incarnation=incarnation)
 
     @rule()
-    def the_other_leaves_and_comes_back(self):
-        self.do(self.site.leave("there"))
-        self.do(self.site.join("there"))
+    def its_operator_excludes_the_other_and_includes_it(self):
+        if "there" in self.site.board.sites:
+            self.do(self.site.exclude("there", 0))
+            assert "there" not in self.site.board.counted()
+            self.do(self.site.include("there"))
 
     @rule()
-    def it_is_quiet_for_a_while(self):
-        """After a few contacts the sums are right."""
-        for _ in range(4):
-            self.do(self.site.receive_reply(self.other.receive_offer(self.site.offer("there").result).result))
-        for x, y, u, v in zip(self.site.gossiped, self.other.gossiped, self.site.own, self.other.own, strict=True):
-            assert abs(x + y - u - v) < 1e-9
+    def both_have_all(self):
+        """Then they believe the same."""
+        self.do(self.site.publish(simulated_signature("here"), self.now))
+        publish(self.other, self.now)
+        for signed in self.site.newer_than(self.other.have(), "there"):
+            self.other.merge(signed, "here", self.now)
+        for signed in self.other.newer_than(self.site.have(), "here"):
+            self.do(self.site.merge(signed, "there", self.now))
+        assert dict(self.site.board.have()) == dict(self.other.board.have())
+        both = [(x, y) for x, y in zip(self.site.theta, self.other.theta, strict=True) if None not in (x, y)]
+        assert all(x == y for x, y in both)
 
     @invariant()
     def disk_and_memory_agree(self):
         stored = self.journal.load()
         assert stored == self.site.stored
         again = Site("here", self.terms, stored, silent)
-        for seen in ("tried", "gossiped"):  # what others have said, and how long a weight was gone, is heard again
+        for seen in ("tried", "own_means", "releases"):  # what others have said is heard again, if it was not written
             assert getattr(again, seen) == getattr(self.site, seen)
 
     @invariant()
@@ -844,7 +765,12 @@ class SiteAndJournal(RuleBasedStateMachine):
     def no_interval_has_two_values(self):
         """The own mean after so many releases is what it was, whatever has happened since."""
         for k, releases in enumerate(self.site.releases):
-            assert self.released.setdefault((k, releases), self.site.own[k]) == self.site.own[k]
+            assert self.released.setdefault((k, releases), self.site.own_means[k]) == self.site.own_means[k]
+
+    @invariant()
+    def numbers_of_bulletins_only_grow(self):
+        places = [decode(it.body, len(self.terms.page.published_names)).place for it in self.sent]
+        assert places == sorted(set(places))
 
     def teardown(self):
         self.journal.close()

@@ -14,7 +14,7 @@ HEAVY = {
     "aiohttp",
     "cryptography",
     "fastapi",
-    "grpc",
+    "websockets",
     "h5netcdf",
     "h5py",
     "matplotlib",

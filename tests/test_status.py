@@ -23,13 +23,13 @@ from typer.testing import CliRunner
 
 from fedbandit.agent.core.answer import Holdout
 from fedbandit.agent.core.arms import ArmChange, ArmChanged, Arms
-from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_network
+from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_holdout
 from fedbandit.agent.http.snapshot import needs_a_person
 from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.process.config import ROLES
 from fedbandit.cli import app
 from fedbandit.cli.status_view import AgentStatus, fitted, printed, view
-from live import TERMS, serving
+from live import TERMS, bulletin_of, serving
 
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105
 
@@ -94,9 +94,9 @@ def test_an_unreachable_neighbour_and_an_agent_that_does_not_serve(tmp_path):
     with serving(tmp_path) as served:
         code, said = status(served.url)
         assert code == 1
-        assert "east is unreachable: no exchange since this agent has started" in said
+        assert "east is unreachable: no connection since this agent has started" in said
         row = next(line for line in said.splitlines() if line.startswith("east  "))
-        assert row.split("  ")[-1].strip() == "nothing yet", "what it told us"
+        assert row.split()[1:3] == ["unreachable", "never"]
         served.driver.reason = "the disk is full"
         assert "it does not serve: the disk is full" in status(served.url)[1]
     code, said = status(served.url)
@@ -137,20 +137,23 @@ def test_what_needs_a_person(state, changes, number):
     assert len(needs_a_person(SiteState.model_validate(whole))) == number
 
 
-@pytest.mark.parametrize(("reachable", "left", "number"), [(True, False, 0), (False, True, 0), (False, False, 1)])
-def test_a_neighbour_needs_a_person_unless_it_is_reachable_or_has_left(state, reachable, left, number):
-    link = {
-        **dict.fromkeys(("exchanges", "failures", "refusals"), 0),
-        **{"name": "east", "address": None, "last_exchange": None, "last_error": "gone"},
-    }
+LINK = {
+    **dict.fromkeys(("received", "sent", "failures", "refusals"), 0),
+    **dict.fromkeys(("address", "linked_since", "last_heard")),
+    **{"name": "east", "reachable": False, "last_error": "gone"},
+}
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_neighbour_needs_a_person_unless_it_is_reachable(state, reachable):
     whole = {
         **state,
         "warnings": [],
         "needs_person": [],
-        "neighbours": [{**link, "reachable": reachable, "left": left}],
+        "neighbours": [{**LINK, "reachable": reachable}],
     }
     said = needs_a_person(SiteState.model_validate(whole))
-    assert said == ["east is unreachable: gone"] * number
+    assert said == ([] if reachable else ["east is unreachable: gone"])
 
 
 def test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person(tmp_path):
@@ -180,18 +183,33 @@ def test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person(tmp_pa
 
 def waiting_arms():
     """Another site has added an arm, and the operator has not accepted that."""
-    change = ArmChange(1, "add", "insulin", "east", 0, "digest")
+    change = ArmChange(1, "add", "insulin", "east", 0)
     return Arms.of(("a", "b"), {change.id: ArmChanged(change, 0)})
 
 
 def test_a_site_with_few_patients_is_a_note():
-    (said,) = warnings_of_network(("a", "b"), Holdout("clinic-7", 1, 12), 0.0)
+    (said,) = warnings_of_holdout(("a", "b"), Holdout("clinic-7", 1, 12))
     assert isinstance(said, Note)
     assert said == (
         "clinic-7 has released 12 rewards of b, which is the main reason why the answer is not surer. More patients "
         "there would settle it."
     )
-    assert not isinstance(warnings_of_network(("a", "b"), None, 2.0)[0], Note)
+
+
+def test_members_are_listed_with_what_is_odd(tmp_path):
+    """Also which have not acknowledged a stop."""
+    with serving(tmp_path, neighbours=()) as served:
+        served.hear(bulletin_of("east"), bulletin_of("south"), bulletin_of("west"))
+        for reward in (0.0, 1.0):
+            served.hear(bulletin_of("south", reward=reward, number=2))
+        served.call(lambda driver: driver.exclude("west", "wrong"))
+        served.call(lambda driver: driver.change_arm("suspend", "none", "recalled"))
+        _, said = status(served.url)
+    rows = {line.split()[0]: line for line in said.splitlines() if " s ago " in line}
+    assert rows["east"].split()[1] == "counts"
+    assert rows["west"].split()[1] == "excluded"
+    assert "two bulletins with one number" in rows["south"]
+    assert "stop not acknowledged: none: east, south, west" in said
 
 
 # ---------------------------------------------------------------- texts of others
@@ -230,11 +248,7 @@ def answering(said):
 def test_texts_of_others_are_neither_markup_nor_control_characters(state):
     name = "[red]x[/red] [/] :bomb: \x1b[2J\x07\r\n\u202e"
     arm = {**state["arms"][0], "name": name}
-    link = {
-        **dict.fromkeys(("exchanges", "failures", "refusals"), 0),
-        **{"name": "[bold]east", "address": None, "reachable": False, "last_exchange": None, "left": False},
-        **{"last_error": "\x1b]0;title\x07[link=http://evil]"},
-    }
+    link = {**LINK, "name": "[bold]east", "last_error": "\x1b]0;title\x07[link=http://evil]"}
     changed = {"arms": [arm], "neighbours": [link], "warnings": [], "name": name, "needs_person": ["\x9b31m"]}
     changed["needs_person"].append(f"east: {link['last_error']}")
     with answering({**state, **changed}) as url:

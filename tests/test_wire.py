@@ -1,179 +1,149 @@
-"""What a neighbour sends: whatever the bytes are, they give a legal message or a clear refusal."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""Frames from strangers: arbitrary bytes, and honest frames that are damaged, cut or lengthened."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedbandit.agent.core.messages import MAX_COUNT, Offer, Reply
-from fedbandit.agent.core.standings import Standing
-from fedbandit.agent.gossip import exchange_pb2 as pb
-from fedbandit.agent.gossip import wire
-from fedbandit.agent.gossip.wire import MAX_BYTES, WIRE, WireError, decode_offer, decode_reply, decode_terms
+from fedbandit.agent.core.board import Version
+from fedbandit.agent.core.bulletin import MAX_BODY
+from fedbandit.agent.gossip import frames
+from fedbandit.agent.gossip.frames import Bulletin, Certificate, FrameError, Have, Refusal, decode, encode, place_in
+from fedbandit.agent.gossip.listener import is_whole, server_name_in
+from fedbandit.agent.gossip.tls import means, spoken_to
+from links_network import BoardSite, terms
+from strangers import client_hello
 
-ROOT = Path(__file__).parent.parent
-
-NAMES = st.sampled_from(["north", "east"])
-NUMBERS = st.floats(-1e12, 1e12, allow_nan=False)
-
-
-@st.composite
-def offers(draw):
-    columns = 2 * draw(st.integers(2, 5))
-    rows = st.lists(NUMBERS, min_size=columns, max_size=columns).map(tuple)
-    version = draw(st.integers(0, 10**9))
-    return Offer(
-        sender="north",
-        receiver="east",
-        incarnation=draw(st.integers(1, 2**41)),
-        to_incarnation=draw(st.integers(0, 2**41)),
-        federation=draw(st.text(alphabet="0123456789abcdef", min_size=64, max_size=64)),
-        flow=draw(rows),
-        stamp=(version, draw(NAMES) if version else ""),
-        gossiped=draw(rows),
-    )
+NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\.[a-z][a-z0-9]{0,20})?", fullmatch=True).filter(
+    lambda it: not it.split(".")[-1].isdigit()
+)
+PLACES = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+VERSIONS = st.builds(Version, PLACES, st.binary(min_size=16, max_size=16), st.none() | PLACES)
+DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
+FRAMES = st.one_of(
+    st.builds(Have, NAMES, DIGESTS, st.integers(0, 2**64 - 1), st.dictionaries(NAMES, VERSIONS, max_size=5)),
+    st.builds(
+        Bulletin, st.sampled_from((b"", bytes(32))), st.binary(max_size=frames.MAX_SIGNATURE), st.binary(max_size=200)
+    ),
+    st.builds(Certificate, st.binary(max_size=200)),
+    st.builds(Refusal, st.text(st.characters(codec="utf-8"), max_size=100), st.binary(max_size=200)),
+)
 
 
-def an_offer(**changes):
-    fields = {
-        "sender": "north",
-        "receiver": "east",
-        "incarnation": 5,
-        "to_incarnation": 0,
-        "federation": "ab",
-        "flow": (0.25, -0.5, 1.0, 0.0),
-        "stamp": (3, "east"),
-        "gossiped": (0.5, 0.5, 1.0, 1.0),
-    }
-    return Offer(**{**fields, **changes})
+@given(FRAMES)
+def test_a_frame_comes_back_as_it_was(frame):
+    assert decode(encode(frame)) == frame
 
 
-class TestRoundTrip:
-    @given(offers())
-    def test_an_offer_comes_out_as_it_went_in(self, offer):
-        assert decode_offer(wire.encode(offer)) == offer
-
-    @given(offers())
-    def test_an_answer_comes_out_as_it_went_in(self, offer):
-        answer = Reply(
-            *(
-                offer.sender,
-                offer.receiver,
-                offer.incarnation,
-                offer.to_incarnation,
-                offer.federation,
-                offer.flow,
-                offer.stamp,
-            ),
-        )
-        assert decode_reply(wire.encode(answer)) == answer
-
-    def test_terms_come_out_as_they_went_in(self):
-        terms = {"name": "häuser", "arms": ["A", "B"], "low": 0.1, "policy": {"epsilon": 1.0}}
-        assert decode_terms(wire.encode_terms(terms)) == terms
-
-    def test_the_largest_federation_fits(self):
-        row = tuple(1.0 / 3.0 for _ in range(20_000))
-        data = wire.encode(
-            an_offer(flow=row, gossiped=row, standings=(Standing("north", 5, 1, 1.0, (10**12,) * 10_000),))
-        )
-        assert len(data) < MAX_BYTES
-        assert decode_offer(data).flow == row
+@given(st.binary(max_size=300))
+@example(b"")
+@example(b"\1\0")
+@example(b"\2\0\0\0\0")
+@example(b"\4\xff\xff")
+def test_arbitrary_bytes_are_a_frame_or_refused(data):
+    try:
+        frame = decode(data)
+        if isinstance(frame, Refusal):
+            frames.terms_in(frame, 1000)
+        if isinstance(frame, Bulletin):
+            place_in(frame.body)
+    except FrameError:
+        pass
 
 
-class TestFuzz:
-    """Random bytes, legal messages with bytes changed, cut, repeated or added."""
-
-    @given(st.binary(max_size=300))
-    @settings(max_examples=500)
-    def test_any_bytes_are_a_legal_message_or_refused(self, data):
-        for decode in (decode_offer, decode_reply, decode_terms):
-            self.check(decode, data)
-
-    @given(offers(), st.data())
-    @settings(max_examples=300)
-    def test_damaged_messages_are_legal_or_refused(self, offer, data):
-        whole = bytearray(wire.encode(offer))
-        for _ in range(data.draw(st.integers(1, 4))):
-            whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-        self.check(decode_offer, bytes(whole))
-        self.check(decode_reply, bytes(whole))
-
-    @given(offers())
-    @settings(max_examples=50)
-    def test_a_message_cut_anywhere_has_whole_rows_or_is_refused(self, offer):
-        whole = wire.encode(offer)
-        for length in range(len(whole)):
-            try:
-                decoded = decode_offer(whole[:length])
-            except WireError:
-                continue
-            # protobuf has no end mark: cut before the last field, the rest is a message
-            assert decoded == offer
-
-    @given(st.binary(max_size=40))
-    @example(b"[" * 40)
-    def test_terms_may_hold_anything(self, text):
-        self.check(decode_terms, pb.Terms(wire=WIRE, terms=text.decode("latin-1")).SerializeToString())
-
-    def test_nested_json_is_refused(self):
-        self.check(decode_terms, pb.Terms(wire=WIRE, terms="[" * 200_000).SerializeToString())
-
-    @staticmethod
-    def check(decode, data):
-        try:
-            message = decode(data)
-        except WireError:
-            return
-        if not isinstance(message, dict):  # then it can be sent on, and is legal there, too
-            assert decode(wire.encode(message)) == message
+@given(FRAMES, st.data())
+def test_damaged_cut_and_lengthened_frames_are_frames_or_refused(frame, data):
+    sent = bytearray(encode(frame))
+    match data.draw(st.sampled_from(("flip", "cut", "longer"))):
+        case "flip":
+            sent[data.draw(st.integers(0, len(sent) - 1))] ^= data.draw(st.integers(1, 255))
+        case "cut":
+            del sent[data.draw(st.integers(0, len(sent) - 1)) :]
+        case "longer":
+            sent += data.draw(st.binary(min_size=1, max_size=20))
+    try:
+        again = decode(bytes(sent))
+    except FrameError:
+        return
+    assert decode(encode(again)) == again
 
 
-class TestRefusals:
-    @pytest.mark.parametrize("size", [MAX_BYTES + 1, 100_000_000])
-    def test_a_huge_message_is_refused_before_it_is_read(self, size):
-        with pytest.raises(WireError, match=f"at most {MAX_BYTES} bytes, not {size}"):
-            decode_offer(bytes(size))
-
-    def test_another_version_is_refused_with_both_numbers(self):
-        form = pb.Offer.FromString(wire.encode(an_offer()))
-        form.wire = 7
-        with pytest.raises(WireError, match="wire must be 2, the version that this agent speaks, not 7"):
-            decode_offer(form.SerializeToString())
-
-    def test_fields_of_a_later_version_are_skipped(self):
-        unknown = b"\xfa\x3e\x03abc"  # field 1007, three bytes
-        assert decode_offer(wire.encode(an_offer()) + unknown) == an_offer()
-
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e13])
-    def test_a_number_that_no_site_sends_is_refused(self, value):
-        form = pb.Offer.FromString(wire.encode(an_offer()))
-        form.link.flow[2] = value
-        with pytest.raises(WireError, match=r"flow\[2\]"):
-            decode_offer(form.SerializeToString())
-
-    def test_a_count_beyond_all_time_is_refused(self):
-        form = pb.Offer.FromString(wire.encode(an_offer()))
-        form.incarnation = MAX_COUNT + 1
-        with pytest.raises(WireError, match="incarnation"):
-            decode_offer(form.SerializeToString())
-
-    def test_rows_of_different_length_are_refused(self):
-        form = pb.Offer.FromString(wire.encode(an_offer()))
-        form.gossiped.append(1.0)
-        with pytest.raises(WireError, match="gossiped must be 4 columns"):
-            decode_offer(form.SerializeToString())
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (encode(Certificate(bytes(frames.MAX_CHAIN + 1))), "16384 are the most"),
+        (b"\2\0\0\0\0" + bytes(MAX_BODY + 1), f"{MAX_BODY} are the most"),
+        (b"\2\0\5abcde", "a bulletin's signer has 5 bytes"),
+        (b"\1\5EAST!" + bytes(40), "a name that no site can have"),
+        (b"\7", "unknown kind, 7"),
+        (
+            encode(Have("east", "00" * 32, 1, {}))
+            + encode(Have("b", "00" * 32, 1, {"b": Version((1, 1), bytes(16))}))[43:] * 2,
+            "twice",
+        ),
+    ],
+)
+def test_what_is_refused(data, words):
+    with pytest.raises(FrameError, match=words):
+        decode(data)
 
 
-def test_the_generated_code_fits_the_proto_file(tmp_path):
-    subprocess.run(
-        [ROOT / "scripts" / "protocol", tmp_path], check=True, env={"PYTHON": sys.executable, "PATH": "/usr/bin:/bin"}
-    )
-    for name in ("exchange_pb2.py", "exchange_pb2.pyi"):
-        written = (tmp_path / "fedbandit" / "agent" / "gossip" / name).read_text()
-        assert written == (ROOT / "src" / "fedbandit" / "agent" / "gossip" / name).read_text(), (
-            f"run scripts/protocol: {name} is old"
-        )
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"[]", "terms must be a JSON object"),
+        (b'{"a": 1, "a": 2}', "the key 'a' appears twice"),
+        (b"\xff", "terms must be JSON"),
+        (b"[" * 500, "terms must be JSON"),
+        (b" " * 1001, "terms must have at most 1000 bytes, not 1001"),
+    ],
+)
+def test_terms_that_are_none(said, words):
+    with pytest.raises(FrameError, match=words):
+        frames.terms_in(Refusal("", said), 1000)
+
+
+def test_the_head_of_a_bulletin_says_what_the_whole_says():
+    site = BoardSite("north", terms())
+    for number in (1, 2, 10**12):
+        body = site.body(number=number)
+        assert place_in(body) == ("north", (site.incarnation, number))
+        assert site.board._read(_signed(body)).place == (site.incarnation, number)
+    for wrong in (b"", b"{}", body[1:], body.replace(b'"site":"north"', b'"site":"NORTH"'), b" " + body):
+        with pytest.raises(FrameError, match="does not begin as one does"):
+            place_in(wrong)
+
+
+def _signed(body):
+    from fedbandit.agent.core.bulletin import Signed
+
+    return Signed(body, b"", b"")
+
+
+class TestFirstMessage:
+    """What a listener reads of a TLS handshake before it answers."""
+
+    @pytest.mark.parametrize("name", ["north", "a.b.example", spoken_to("north", 32 * "a"), None])
+    def test_the_name_of_a_real_one(self, name):
+        hello = client_hello(name)
+        assert is_whole(hello)
+        assert not any(is_whole(hello[:count]) for count in range(1, len(hello)))
+        assert server_name_in(hello) == (name or "")
+
+    @given(st.binary(max_size=400))
+    def test_arbitrary_bytes(self, data):
+        is_whole(data)
+        server_name_in(data)
+
+    @given(st.integers(0, 10_000), st.integers(1, 255))
+    def test_a_damaged_one(self, at, flip):
+        hello = bytearray(client_hello("north"))
+        hello[at % len(hello)] ^= flip
+        server_name_in(bytes(hello))
+
+    def test_the_word(self):
+        word = 32 * "f"
+        assert means(spoken_to("north", word)) == (word, "north")
+        assert means("north") == ("", "north")
+        assert means("m-short.north") == ("", "m-short.north")
+        long = ".".join(["a" * 60] * 4)
+        assert spoken_to(long, word) == long, "a name that leaves no room for it"

@@ -8,10 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 
 EXTRAS = {
-    "agent": (
-        *("cryptography", "fastapi", "google.protobuf", "grpc", "httptools", "opendp", "prometheus_client"),
-        "uvicorn",
-    ),
+    "agent": (*("cryptography", "fastapi", "httptools", "opendp", "prometheus_client", "uvicorn", "websockets"),),
     "cuda": ("numba_cuda",),
     "ray": ("ray",),
     "sim": ("h5netcdf", "h5py", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),

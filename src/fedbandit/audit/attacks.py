@@ -1,4 +1,4 @@
-"""Attacks on the mechanisms that real rewards pass through, and on a live site from the other end of a link.
+"""Attacks on the mechanisms that real rewards pass through, and on a live site by a member that reads its bulletins.
 
 Each attack is a worst case: two worlds whose rewards differ in one, from one end of the range to the other, and the
 statistic of an attacker who knows everything else. The target is the code that a site runs, with OpenDP's noise.
@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
+from fedbandit.agent.core.bulletin import ArmEntry
+from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.site import Site
-from fedbandit.audit.scenarios import Attacker, Entry, OpenSite, Reading, Scenario, play
+from fedbandit.audit.scenarios import BETWEEN, Event, Restart, Scenario, in_turn, lie, once
+from fedbandit.audit.victim import OpenSite, Sent, Victim, open_site
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.mechanism import Mechanism
@@ -139,9 +141,9 @@ def on_tree(epsilon: float, max_pulls: int = 7, claimed: float | None = None) ->
 
 
 # ---------------------------------------------------------------- a live site
-# Victim and attacker are sites of a MemoryNetwork, which carries their messages. The victim is the site that ships,
-# with a disk in memory and OpenDP's noise through its own ledger. From each message the attacker works out the victim's
-# own row, and from the rows the noisy sums.
+# The victim is the site that ships, with a disk in memory and OpenDP's noise through its own ledger. A member of its
+# federation reads its bulletins, and from the published means works out the noisy sums. Another claim of that member
+# lies on the victim's board.
 
 BATCH = 2  # small, so that a short run releases two; what a release costs does not depend on its size
 HORIZON = 6  # in a tree of 7 pulls the first reward lies in three intervals
@@ -150,77 +152,83 @@ WAIT = 4.0  # the reward window of an attack by delays, longer than any of them
 
 
 def two_worlds(
-    terms: Federation, changed: int, decisions: int, restarts: int = 0, delay: int = 0
+    terms: Federation, changed: int, arms: Sequence[int], restarts: int = 0, delay: float = 0.0
 ) -> tuple[Scenario, Scenario]:
     """Two scenarios in which the reward of one decision is 0 or 1, and every other one is 1/2.
 
-    * ``changed``: that decision, counted from 1
-    * ``restarts``: how often the site is restarted from its disk after the third decision, each time before another
-      exchange
+    * ``changed``: that decision, counted from 1; ``arms``: those that come
+    * ``restarts``: how often the site is restarted from its disk after the third decision
     * ``delay``: how many seconds later the changed reward is reported if it is 1; if it is 0: at once
     """
-    scenario = Scenario(terms, (Entry(REST),) * decisions, restarts={3: restarts})
-    return scenario.changed(changed, Entry(0.0)), scenario.changed(changed, Entry(1.0, delay))
+    others: list[Event] = [lie(terms, 0.6, 1), *(Restart(3.4 + BETWEEN * number) for number in range(restarts))]
+    requests = [Request(eligible=(arm,)) for arm in arms]
+    scenario = in_turn(terms, [once(REST)] * len(arms), (), others, 1.0, terms.reward_window + 2.0, requests)
+    return scenario.changed(changed, once(0.0)), scenario.changed(changed, once(1.0, delay))
 
 
-def first_batch_sums(view: Sequence[Reading]) -> list[tuple[int, int]]:
-    """How many rewards, and their noisy sum in steps of the grid, as the first batch of arm 0 shows them.
-
-    One of ``BATCH`` rewards, unless something is seen too early or drawn again.
-    """
-    seen = ((min(it.pulls[0], BATCH), it.own[0], it.own[len(it.pulls)]) for it in view if 0 < it.pulls[0] < 2 * BATCH)
-    sums = ((size, round(mean * size * GRID)) for size, mean, weight in seen if size == BATCH or mean or weight)
-    return list(dict.fromkeys(sums))
+def entries_of(view: Sequence[Sent]) -> list[ArmEntry]:
+    """What the bulletins say of arm 0."""
+    return [it.bulletin.arms[0] for it in view if it.bulletin.arms]
 
 
-def second_batch_sums(view: Sequence[Reading]) -> list[int]:
+def first_batch_sums(view: Sequence[Sent]) -> list[int]:
+    """The noisy sum of arm 0's first batch in steps of the grid: one, unless it is drawn again."""
+    return list(dict.fromkeys(round(it.row[0] * BATCH) for it in entries_of(view) if it.releases == 1))
+
+
+def second_batch_sums(view: Sequence[Sent]) -> list[int]:
     """The noisy sums of arm 0's second batch. Batches of equal size weigh alike: twice the mean, less the first."""
-    first = [noisy for size, noisy in first_batch_sums(view) if size == BATCH]
-    both = dict.fromkeys(round(2.0 * it.own[0] * BATCH * GRID) for it in view if it.pulls[0] == 2 * BATCH)
+    first = first_batch_sums(view)
+    both = dict.fromkeys(round(2.0 * it.row[0] * BATCH) for it in entries_of(view) if it.releases == 2)
     return [total - first[0] for total in both] if first else []
 
 
-def tree_sums(view: Sequence[Reading]) -> list[tuple[int, int]]:
+def tree_sums(view: Sequence[Sent]) -> list[tuple[int, int]]:
     """How many pulls of arm 0, and the noisy sum of their rewards in steps of the grid; each as often as it differs."""
-    sums = ((it.pulls[0], round(it.own[0] * it.pulls[0] * GRID)) for it in view if it.pulls[0] > 0)
+    sums = ((it.rewards, round(it.row[0] * it.rewards)) for it in entries_of(view) if it.rewards > 0)
     return list(dict.fromkeys(sums))
 
 
-def _public(view: Sequence[Reading], size: int) -> list[tuple[object, ...]]:
-    """All that no reward may move: arms, headers, weights, and means of arms before their first release of ``size``."""
+def _public(view: Sequence[Sent]) -> list[Sent]:
+    """All that no reward may move: bulletins without the rows of arms that were released."""
     return [
-        (
-            it.pulls,
-            it.header,
-            *(round(weight * GRID) for weight in it.own[len(it.pulls) :]),
-            *(round(mean * GRID) for mean, n in zip(it.own, it.pulls, strict=False) if n < size),
+        sent._replace(
+            bulletin=replace(
+                sent.bulletin, arms=tuple(replace(it, row=()) if it.releases else it for it in sent.bulletin.arms)
+            )
         )
-        for it in view
+        for sent in view
     ]
+
+
+def bulletins_of(world: Scenario, opened: OpenSite, noise: NoiseSource) -> list[Sent]:
+    """What a member sees of a run."""
+    victim = Victim(world, opened, noise, looks=False)
+    victim.play()
+    return victim.sent
 
 
 def on_site(
     label: str,
     worlds: tuple[Scenario, Scenario],
     claimed: float,
-    statistic: Callable[[list[Reading]], float],
-    open_site: OpenSite = Site,
+    statistic: Callable[[list[Sent]], float],
+    opened: OpenSite = open_site,
     noise: NoiseSource | None = None,
 ) -> Attack:
     """Attack a site by the public part of what is read if that differs between the worlds, else by ``statistic``.
 
     A dry run of both worlds without noise shows whether it differs.
     """
-    terms = worlds[0].terms
-    source, attacker, size = noise or prefetched(), Attacker(terms), terms.first_batch
-    dry_runs = [_public(play(world, attacker, open_site, lambda _, count: [0] * count), size) for world in worlds]
+    source = noise or prefetched()
+    dry_runs = [_public(bulletins_of(world, opened, lambda _, count: [0] * count)) for world in worlds]
     differs = dry_runs[0] != dry_runs[1]
 
-    def sample(which: int, count: int) -> Iterable[list[Reading]]:
-        return (play(worlds[which], attacker, open_site, source) for _ in range(count))
+    def sample(which: int, count: int) -> Iterable[list[Sent]]:
+        return (bulletins_of(worlds[which], opened, source) for _ in range(count))
 
-    def judge(view: list[Reading]) -> float:
-        public = _public(view, size) if differs else None
+    def judge(view: list[Sent]) -> float:
+        public = _public(view) if differs else None
         if public in dry_runs:
             return inf if public == dry_runs[1] else -inf
         return statistic(view)
@@ -236,55 +244,42 @@ def on_fed_batch(
     epsilon: float,
     later: bool = False,
     restarts: int = 0,
-    open_site: OpenSite = Site,
+    opened: OpenSite = open_site,
     noise: NoiseSource | None = None,
 ) -> Attack:
-    """A reward of arm 0's first (or second) batch changes. Arms come as 0, 1, 0, 1 and, by the lie, 0, 0.
+    """A reward of arm 0's first (or second) batch changes.
 
     With ``restarts`` the site is restarted so often after the attacker has read the release, and goes on.
     """
     label = "site, FedBatch" + (", a later batch" if later else ", restarted" if restarts else "")
-    changed, decisions = (5, 6) if later else (1, 5) if restarts else (1, 3)
-    worlds = two_worlds(_terms(FedBatch(epsilon, first_batch=BATCH)), changed, decisions, restarts)
-    return on_site(label, worlds, epsilon, (_second_batch if later else _first_batch)(epsilon), open_site, noise)
+    changed, arms = (5, (0, 1, 0, 1, 0, 0)) if later else (1, (0, 1, 0, 1, 0)) if restarts else (1, (0, 1, 0))
+    worlds = two_worlds(_terms(FedBatch(epsilon, first_batch=BATCH)), changed, arms, restarts)
+    return on_site(label, worlds, epsilon, (_second_batch if later else _first_batch)(epsilon), opened, noise)
 
 
-def on_delays(epsilon: float, open_site: OpenSite = Site, window: float = WAIT) -> Attack:
+def on_delays(epsilon: float, opened: OpenSite = open_site, window: float = WAIT) -> Attack:
     """The first reward is reported at once if it is bad, and after the next decisions of its arm if it is good."""
     terms = replace(_terms(FedBatch(epsilon, first_batch=BATCH)), reward_window=window)
-    worlds = two_worlds(terms, 1, 7, delay=3)
-    return on_site("site, delay by outcome", worlds, epsilon, _delayed(epsilon), open_site)
+    worlds = two_worlds(terms, 1, (0, 1, 0, 1, 0, 1, 0), delay=3.0)
+    return on_site("site, delay by outcome", worlds, epsilon, _first_batch(epsilon), opened)
 
 
-def _delayed(epsilon: float) -> Callable[[list[Reading]], float]:
-    """The first value that is seen of arm 0 is the noisy mean of its first batch, whenever that is."""
+def _first_batch(epsilon: float) -> Callable[[list[Sent]], float]:
     rest = (BATCH - 1) * REST_STEPS
 
-    def statistic(view: list[Reading]) -> float:
-        first = next((it.own[0] for it in view if it.own[len(it.pulls)]), None)
-        return 0.0 if first is None else log_ratio(round(first * BATCH * GRID), rest, rest + GRID, epsilon)
+    def statistic(view: list[Sent]) -> float:
+        return sum(log_ratio(noisy, rest, rest + GRID, epsilon) for noisy in first_batch_sums(view))
 
     return statistic
 
 
-def _first_batch(epsilon: float) -> Callable[[list[Reading]], float]:
-    def statistic(view: list[Reading]) -> float:
-        total = 0.0
-        for size, noisy in first_batch_sums(view):
-            rest = (size - 1) * REST_STEPS
-            total += log_ratio(noisy, rest, rest + GRID, epsilon)
-        return total
-
-    return statistic
-
-
-def _second_batch(epsilon: float) -> Callable[[list[Reading]], float]:
+def _second_batch(epsilon: float) -> Callable[[list[Sent]], float]:
     rest = (BATCH - 1) * REST_STEPS
 
-    def statistic(view: list[Reading]) -> float:
-        between = [noisy for size, noisy in first_batch_sums(view) if size == BATCH]
-        if len(between) > 1:  # it must not change until the second release: what it shows, decides
-            return 1e9 * (between[-1] - between[0])
+    def statistic(view: list[Sent]) -> float:
+        first = first_batch_sums(view)
+        if len(first) > 1:  # it must not change until the second release: what it shows, decides
+            return 1e9 * (first[-1] - first[0])
         return sum(log_ratio(noisy, rest, rest + GRID, epsilon) for noisy in second_batch_sums(view))
 
     return statistic
@@ -292,10 +287,10 @@ def _second_batch(epsilon: float) -> Callable[[list[Reading]], float]:
 
 def on_fed_ucb(epsilon: float, noise: NoiseSource | None = None) -> Attack:
     """The first reward changes. Each interval that begins at pull 1 holds it, and is the whole prefix."""
-    worlds = two_worlds(_terms(FedUCB(epsilon, horizon=HORIZON)), 1, 5)
+    worlds = two_worlds(_terms(FedUCB(epsilon, horizon=HORIZON)), 1, (0, 1, 0, 0, 0))
     per_node = epsilon_per_node(epsilon, HORIZON + 1)
 
-    def statistic(view: list[Reading]) -> float:
+    def statistic(view: list[Sent]) -> float:
         total = 0.0
         for end, noisy in tree_sums(view):
             if dyadic_intervals(end)[0][0] == 1:

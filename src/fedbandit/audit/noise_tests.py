@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.audit.measure import binomial_tail
-from fedbandit.audit.scenarios import Attacker, OpenSite, Reading, play, with_real_noise
-from fedbandit.privacy.noise import GRID, NoiseSource, to_grid, to_steps
+from fedbandit.audit.scenarios import with_real_noise
+from fedbandit.audit.victim import OpenSite, Sent, Victim
+from fedbandit.privacy.noise import GRID, NoiseSource, to_grid
 
 Draws = NDArray[np.float64]
 
 OFF_GRID = 1e-3
-"""Readings are exact to about 1e-9 steps; of numbers off the grid, one in 500 lies this close to it."""
+"""Sums that are read are exact to about 1e-9 steps; of numbers off the grid, one in 500 lies this close to it."""
 
 TAILS = (1.0, 2.0, 3.0, 4.0, 5.0)  # scales
 SMALL = 1.0 / 64.0  # of a scale
@@ -33,22 +34,23 @@ SMALL = 1.0 / 64.0  # of a scale
 # ---------------------------------------------------------------- the noise of a site's releases
 
 
-def noise_of(open_site: OpenSite, source: NoiseSource, epsilon: float, runs: int) -> Draws:
+def noise_of(opened: OpenSite, source: NoiseSource, epsilon: float, runs: int) -> Draws:
     """The noise of each release of so many runs: a row for each run."""
     scenario = with_real_noise(epsilon)
-    terms, attacker = scenario.terms, Attacker(scenario.terms, lies=False)
+    terms = scenario.terms
     most, size = len(scenario.entries) // terms.num_arms, terms.first_batch
     sums: list[list[int]] = []
     for arm in range(terms.num_arms):
-        values = [nan if it.value is None else it.value for it in scenario.entries[arm :: terms.num_arms]]
+        values = [it[0].value for it in scenario.entries[arm :: terms.num_arms]]
         steps = [to_grid(value, terms.low, terms.high) for value in values]
         sums.append([sum(steps[first : first + size]) for first in range(0, most, size)])
     rows: list[list[float]] = []
     for _ in range(runs):
-        view = play(scenario, attacker, open_site, source)
+        victim = Victim(scenario, opened, source, looks=False)
+        victim.play()
         row: list[float] = []
         for arm, expected in enumerate(sums):
-            noisy = noisy_sums(terms, _means_after_batches(terms, view, arm, most), most)
+            noisy = noisy_sums(terms, _means_after_batches(terms, victim.sent, arm, most), most)
             row += [there - here for there, here in zip(noisy, expected, strict=True)]
         rows.append(row)
     return np.array(rows)
@@ -64,19 +66,11 @@ def noisy_sums(terms: Federation, means: Sequence[float], most: int) -> list[flo
     return sums
 
 
-def mean_of(terms: Federation, reading: Reading, arm: int) -> float:
-    """The mean of an arm's releases in steps of the grid; not a number before the first."""
-    value, weight = reading.own[arm], reading.own[terms.num_arms + arm]
-    return to_steps(value, terms.low, terms.high, weight) / weight if weight else nan
-
-
-def _means_after_batches(terms: Federation, view: Sequence[Reading], arm: int, most: int) -> list[float]:
-    """The mean after each batch, where rewards are reported at once: read with the decision that fills the batch."""
-    found: list[float] = []
-    for batch in _batches_of(terms, most):
-        reading = next((it for it in view if it.pulls[arm] == batch.last), None)
-        found.append(nan if reading is None else mean_of(terms, reading, arm))
-    return found
+def _means_after_batches(terms: Federation, view: Sequence[Sent], arm: int, most: int) -> list[float]:
+    """The mean after each batch, from the first bulletin that has it."""
+    entries = [it.bulletin.by_arm[terms.arms[arm]] for it in view]
+    means = {it.rewards: it.row[0] for it in reversed(entries)}
+    return [means.get(batch.last, nan) for batch in _batches_of(terms, most)]
 
 
 class _Batch(NamedTuple):

@@ -1,291 +1,300 @@
-"""Runs a live site and an attacker on its link through scenarios: decisions, rewards, exchanges and faults.
+"""What happens to a site in one run of an audit: all that reaches it.
 
-A scenario says, second by second, what the application does about each decision and when the site fails. The site is
-opened from what its disk holds and knows nothing of the scenario, so a broken one can stand in its place. The attacker
-is a site of the same network that reads every message of the victim and lies within the victim's bounds.
+A scenario has two parts, as the proof has. ``events`` is public: requests for arms, members' bulletins, the operator,
+crashes, each at its time. ``entries`` is what the proof protects: what the application reports of each decision, and
+when. An audit changes one entry and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
-from fedbandit.agent.core.bounds import Bounds
+from fedbandit.agent.core.arms import ChangeKind
+from fedbandit.agent.core.decisions import ANY, Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Crash, Down, MemoryJournal, MemoryNetwork
-from fedbandit.agent.core.messages import Message, Offer, Reply
-from fedbandit.agent.core.records import DecisionRecord, Refused, Stored
-from fedbandit.agent.core.site import Site, SiteDraws, Step
-from fedbandit.agent.core.standings import Standing
-from fedbandit.checks import InvalidArgument
+from fedbandit.agent.core.memory_network import Crash
 from fedbandit.policies import FedBatch, FedUCB
-from fedbandit.privacy.noise import NoiseSource
-from fedbandit.rules.flow import FIRST, Stamp, mirrored
+from fedbandit.privacy.noise import GRID
 
-VICTIM, ATTACKER, EPOCH = "victim", "attacker", 1
-
-LIE = 0.5
-"""The share of what a link may carry; the rest is left for the victim's numbers, which must not be clamped."""
+DRAWS = SiteDraws((0.0, 0.0), 0.5)  # an attacker may know even the randomness of decisions
 
 
-class Reading(NamedTuple):
-    """What the attacker reads in one message of the victim."""
-
-    pulls: tuple[int, ...]  # of each arm: decisions made so far, which the attacker sees
-    own: tuple[float, ...]  # the victim's own row: means, then weights
-    header: tuple[object, ...]  # incarnations, version, standings
-    version: int = 0  # of the link
+# ---------------------------------------------------------------- what is protected
 
 
-class Attacker(Site):
-    """A site that claims an enormous value for arm 0, so that the victim goes on pulling it.
+class Report(NamedTuple):
+    """A value that the application reports, so many seconds after the decision."""
 
-    From each offer and answer it works out the victim's own row: what the victim gossips less what has flowed to it.
-    What it sends depends only on the version of the link, so each message is made once. ``view`` holds what it has
-    read in the victim's ``messages``.
-    """
-
-    def __init__(self, terms: Federation, lies: bool = True) -> None:
-        """With ``lies=False`` it sends zeros and only reads."""
-        super().__init__(ATTACKER, terms, MemoryJournal(EPOCH).load())
-        lie, nothing = LIE * Bounds.of(terms).largest if lies else 0.0, (0.0,) * (terms.num_arms - 1)
-        count = terms.max_pulls or 0 if lies else 0
-        self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
-        self._gossips = (lie, *nothing, *(1.0,) * terms.num_arms)
-        self._ends = ATTACKER, VICTIM, EPOCH, EPOCH, terms.digest(), mirrored(self._flow)
-        counts = count, *(0,) * (terms.num_arms - 1)
-        self._claims = (Standing(ATTACKER, EPOCH, 0, 1.0, counts),) if terms.catches_up else ()
-        self._offers: dict[Stamp, Offer] = {}
-        self._replies: dict[int, Reply] = {}
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin another run."""
-        self._pulls, self._stamp, self.view = [0] * self.terms.num_arms, FIRST, list[Reading]()
-        self.messages = list[Message]()
-
-    def watch(self, arm: int) -> None:
-        """Count a decision of the victim."""
-        self._pulls[arm] += 1
-
-    def join(self, neighbour: str) -> Step[None]:
-        """Do nothing: the last message says how the link stands."""
-        return Step(None)
-
-    def offer(self, neighbour: str) -> Step[Offer]:
-        """Offer the lie, at the newest version of the link."""
-        if self._stamp not in self._offers:
-            self._offers[self._stamp] = Offer(*self._ends, self._stamp, self._gossips, standings=self._claims)
-        return Step(self._offers[self._stamp])
-
-    def receive_offer(self, offer: Offer) -> Step[Reply]:
-        """Read the victim's own row, which is what it gossips less what has flowed to it, and answer with the lie."""
-        self._read(offer, (x - flow for x, flow in zip(offer.gossiped, offer.flow, strict=True)))
-        if self._stamp[1] == ATTACKER:
-            raise Down("the link carries the lie already")  # another answer would only cost time
-        version = offer.stamp[0] + 1
-        if version not in self._replies:
-            self._replies[version] = Reply(*self._ends, (version, ATTACKER), standings=self._claims)
-        self._stamp = version, ATTACKER
-        return Step(self._replies[version])
-
-    def receive_reply(self, reply: Reply) -> Step[None]:
-        """Read the victim's own row: it gossiped own + before, and moved its flow half of the way to the offer.
-
-        after = before + (offered - (own + before)) / 2, solved for own.
-        """
-        sent = zip(self._gossips, self._flow, reply.flow, strict=True)
-        self._read(reply, (there - before - 2.0 * (after - before) for there, before, after in sent))
-        self._stamp = reply.stamp
-        return Step(None)
-
-    def _read(self, message: Message, own: Iterable[float]) -> None:
-        self.messages.append(message)
-        header = type(message), message.incarnation, message.to_incarnation, message.stamp, message.standings
-        self.view.append(Reading(tuple(self._pulls), tuple(own), header, message.stamp[0]))
+    value: float
+    delay: float = 0.0
 
 
-# ---------------------------------------------------------------- a scenario
+Entry = tuple[Report, ...]
+"""All that it reports of one decision, in order of time; nothing, if it is empty."""
 
-DRAWS = SiteDraws((0.0, 0.0), 0.5)  # the attacker knows even the randomness of decisions
-
-OpenSite = Callable[[str, Federation, Stored, NoiseSource], Site]
-Watch = Callable[[int, DecisionRecord | None, Site], None]
-
-_Result = TypeVar("_Result")
+NOTHING: Entry = ()
 
 
-class Entry(NamedTuple):
-    """What the application reports for a decision, and after how many seconds; None: it reports nothing."""
+def once(value: float, delay: float = 0.0) -> Entry:
+    """One report."""
+    return (Report(value, delay),)
 
-    value: float | None
-    delay: int = 0
+
+# ---------------------------------------------------------------- what is public
+
+
+@dataclass(frozen=True)
+class Decide:
+    """The application asks for arms."""
+
+    at: float
+    draws: tuple[SiteDraws, ...] = (DRAWS,)
+    request: Request = ANY
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """It says that a decision, counted from 1, was not used."""
+
+    at: float
+    number: int
+
+
+@dataclass(frozen=True)
+class Expire:
+    """The site forgets all but so many decisions."""
+
+    at: float
+    keep: int
+
+
+@dataclass(frozen=True)
+class Say:
+    """A member publishes a bulletin: for each arm a row, releases, rewards and decisions, true or not."""
+
+    at: float
+    member: str
+    arms: tuple[tuple[tuple[float, ...], int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class ChangeArm:
+    """The operator changes an arm."""
+
+    at: float
+    kind: ChangeKind
+    arm: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """The operator no longer counts a member, or counts it again."""
+
+    at: float
+    member: str
+    is_over: bool = False
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The process is killed and started again. ``is_vouched``: a witness knows its file as the latest."""
+
+    at: float
+    is_vouched: bool = False
+
+
+@dataclass(frozen=True)
+class DieAtNextWrite:
+    """The process dies at its next write, and is started again. A public write must follow at once."""
+
+    at: float
+    crash: Crash
+
+
+@dataclass(frozen=True)
+class LoseDisk:
+    """The disk is lost; the process starts on an empty one."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """The disk is put back to what it was at an earlier time, and the process started; ``restore`` follows."""
+
+    at: float
+    since: float
+
+
+Event = Decide | Cancel | Expire | Say | ChangeArm | Exclude | Restart | DieAtNextWrite | LoseDisk | PutBack
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run of the victim: a decision every second, and an exchange after each.
+    """A run of one site.
 
-    * ``entries``: what is reported for each decision
-    * ``draws``: the randomness of each decision; the same for all if empty
-    * ``seconds``: the length of the run, at least one second per decision
-    * ``pace``: the length of such a second on the victim's clock; days make its decision rate move
-    * ``offers``: the seconds in which the attacker begins the exchange; in all others the victim does
-    * ``restarts``: {second: how often the victim is restarted after the exchange, with another exchange each time}
-    * ``crashes``: {(second, "decide" or "report"): how the victim dies at its next write, before it is restarted}; that
-      decision or report must take place
-    * ``losses``: the seconds before which the victim loses its disk
-    * ``keeps``: {second: how many decisions the victim keeps when it forgets the older ones before it}
+    * ``events``: in order of time; ``entries``: one for each decision, in the order of their numbers
+    * ``until``: the length of the run in seconds
+    * ``pace``: seconds between two looks of the process at its clock
+    * ``members``: the other sites; each has a link
+    * ``in_bulk``: reports that come at one time come in one call
     """
 
     terms: Federation
+    events: tuple[Event, ...]
     entries: tuple[Entry, ...]
-    draws: tuple[SiteDraws, ...] = ()
-    seconds: int = 0
+    until: float
     pace: float = 1.0
-    offers: frozenset[int] = frozenset({1})
-    restarts: Mapping[int, int] = field(default_factory=dict[int, int])
-    crashes: Mapping[tuple[int, str], Crash] = field(default_factory=dict[tuple[int, str], Crash])
-    losses: frozenset[int] = frozenset()
-    keeps: Mapping[int, int] = field(default_factory=dict[int, int])
+    members: tuple[str, ...] = ("member",)
+    in_bulk: bool = False
 
     def changed(self, number: int, entry: Entry) -> "Scenario":
         """The same scenario with another entry for one decision, counted from 1."""
         return replace(self, entries=(*self.entries[: number - 1], entry, *self.entries[number:]))
 
-
-class _Attacked(MemoryNetwork):
-    """A network of the victim and the attacker."""
-
-    def __init__(self, terms: Federation, attacker: Attacker, open_site: OpenSite, noise: NoiseSource) -> None:
-        self._victim, self._attacker, self._source = open_site, attacker, noise
-        super().__init__(terms, [(VICTIM, ATTACKER)])
-
-    def open_site(self, name: str, disk: MemoryJournal) -> Site:
-        return self._attacker if name == ATTACKER else self._victim(name, self.terms, disk.load(), self._source)
-
-    def exchanged(self, attacker_begins: bool) -> None:
-        self._insist(lambda: self.exchange(*(ATTACKER, VICTIM) if attacker_begins else (VICTIM, ATTACKER)))
-        self.run()
-
-    def crash_at(self, crash: Crash | None) -> None:
-        """Let the victim die at its next write, if at all."""
-        if crash is not None:
-            self.crash(VICTIM, at_next_write=crash)
-
-    def decided(self, draws: SiteDraws) -> DecisionRecord:
-        return self._insist(lambda: self.decide(VICTIM, draws))
-
-    def reported(self, decision_id: str, value: float) -> None:
-        """Report as an application does: try again without an answer, accept a refusal."""
-        try:
-            self._insist(lambda: self.report(VICTIM, decision_id, value))
-        except Refused:  # of an earlier incarnation, or forgotten
-            return
-        except InvalidArgument as refusal:
-            if refusal.argument != "reward":
-                raise
-            # Out of range: the default counts.
-
-    def _insist(self, event: Callable[[], _Result]) -> _Result:
-        try:
-            return event()
-        except Down:
-            self.restart(VICTIM)
-            return event()
+    @property
+    def cancelled(self) -> dict[int, float]:
+        """Decisions that are cancelled, and how many seconds after they were made."""
+        times, keys = [0.0], set[str]()
+        for it in self.events:
+            if isinstance(it, Decide) and it.request.key not in keys:
+                times += [it.at] * it.request.count
+                keys |= set() if it.request.key is None else {it.request.key}
+        return {it.number: it.at - times[it.number] for it in self.events if isinstance(it, Cancel)}
 
 
-def play(
-    scenario: Scenario, attacker: Attacker, open_site: OpenSite, noise: NoiseSource, watch: Watch | None = None
-) -> list[Reading]:
-    """Run the victim from an empty disk, and return what the attacker reads, message by message.
+def in_turn(
+    terms: Federation,
+    entries: Iterable[Entry],
+    draws: Iterable[SiteDraws] = (),
+    others: Iterable[Event] = (),
+    pace: float = 1.0,
+    rest: float = 2.0,
+    requests: Sequence[Request] = (),
+) -> Scenario:
+    """A request, for any arm if none are given, a moment after each look of the process at its clock.
 
-    ``watch`` gets each second, the decision made in it, and the victim at its end.
+    ``draws`` and ``entries``: one for each decision; ``rest``: how many looks follow.
     """
-    attacker.begin()
-    network = _Attacked(scenario.terms, attacker, open_site, noise)
-    reports: dict[int, list[tuple[str, float]]] = {}
-    for second in range(1, max(len(scenario.entries), scenario.seconds) + 1):
-        network.run(second * scenario.pace)
-        if second in scenario.losses:
-            network.lose_disk(VICTIM)
-            network.restart(VICTIM)
-        if second in scenario.keeps:
-            network.expire(VICTIM, 0.0, scenario.keeps[second])
-        decision = None
-        if second <= len(scenario.entries):
-            network.crash_at(scenario.crashes.get((second, "decide")))
-            draws = scenario.draws[second - 1] if scenario.draws else DRAWS
-            decision = network.decided(draws)
-            attacker.watch(decision.arm)
-            value, delay = scenario.entries[second - 1]
-            if value is not None:
-                reports.setdefault(second + delay, []).insert(0, (decision.id, value))
-        network.crash_at(scenario.crashes.get((second, "report")))
-        for decision_id, value in reports.get(second, ()):
-            network.reported(decision_id, value)
-        network.exchanged(attacker_begins=second in scenario.offers)
-        for _ in range(scenario.restarts.get(second, 0)):
-            network.restart(VICTIM)
-            network.exchanged(attacker_begins=True)
-        if watch is not None:
-            watch(second, decision, network.site(VICTIM))
-    if network.refused:
-        raise RuntimeError(f"the attack failed: {network.refused[0]}")
-    return attacker.view
+    entries, drawn = tuple(entries), iter(draws)
+    requests = requests or [ANY] * len(entries)
+    decided = [
+        Decide((number + BETWEEN) * pace, tuple(next(drawn, DRAWS) for _ in range(request.count)), request)
+        for number, request in enumerate(requests, start=1)
+    ]
+    events = sorted((*others, *decided), key=lambda it: it.at)  # stable: at one time, others come first
+    return Scenario(terms, tuple(events), entries, (len(requests) + 1 + rest) * pace, pace)
+
+
+BETWEEN = 0.25
+"""Of the time between two looks at the clock."""
 
 
 # ---------------------------------------------------------------- the scenarios of the audit
-# Two arms, four releases and more of each, restarts, crashes, late rewards. No two rewards are alike, in a range that
-# is not [0, 1]; the draws make both arms come and let a small difference between them decide now and then.
+# Two arms or three, three to nine releases of each, restarts, crashes, late rewards, a member that lies. No two rewards
+# are alike, in a range that is not [0, 1]; draws make both arms come and let a small difference decide now and then.
 
 LOW, HIGH = -1.0, 3.0
 WINDOW = 4
 DAY = 86400.0
 MUCH = 1e9  # more than any estimate
+SOON = 0.1  # a report, of the time between two looks at the clock
 DECISIONS = {"fed_batch": 26, "fed_ucb": 12}
 
 
 def scenarios_of(policy: str, epsilon: float) -> dict[str, Scenario]:
     """The scenarios for one policy, by name."""
-    chosen = _policy(policy, epsilon)
     count = DECISIONS[policy]
-    terms = Federation("audit", ("a", "b"), LOW, HIGH, chosen, counts="sites", max_agents=2)
-    window = replace(terms, reward_window=float(WINDOW))
-    values = _values(count)
-    at_once = Scenario(
-        terms, tuple(Entry(value) for value in values), _draws(count), offers=frozenset(range(1, 2 * count, 3))
-    )
-    late = replace(at_once, terms=window, entries=_late(values), seconds=count + WINDOW + 2)
-    missing = tuple(entry._replace(value=None) if n in (3, 4) else entry for n, entry in enumerate(at_once.entries))
     half = count // 2
+    terms = Federation("audit", ("a", "b"), LOW, HIGH, _policy(policy, epsilon), counts="sites", max_agents=3)
+    window = replace(terms, reward_window=float(WINDOW))
+    values, draws = _values(count), _draws(count)
+    at_once, late = tuple(once(value, SOON) for value in values), _late(values)
+    missing = tuple(NOTHING if n in (3, 4) else entry for n, entry in enumerate(at_once))
+    lies = [lie(terms, second + 0.6, second % 3 + 1) for second in range(2, count, 5)]
     by_rate: dict[str, Scenario] = {}
     if policy == "fed_batch":
         patients = replace(terms, counts="patients", reward_window=WINDOW * DAY)
-        by_rate = {"late rewards, patients count": replace(late, terms=patients, pace=DAY, restarts={half: 1})}
+        entries = tuple(tuple(it._replace(delay=it.delay * DAY) for it in entry) for entry in late)
+        said = [lie(patients, second * DAY, 2) for second in (3.5, 9.5)]
+        faults = [*said, Restart((half + 0.5) * DAY)]
+        by_rate = {"late rewards, patients count": in_turn(patients, entries, draws, faults, DAY, WINDOW + 1)}
+    died = (
+        DieAtNextWrite(3.25 + SOON / 2, "torn"),  # at the report
+        DieAtNextWrite(5.25, "before"),  # at the decision
+        DieAtNextWrite(7.25 + SOON / 2, "before"),
+        DieAtNextWrite(8.25 + SOON / 2, "after"),
+    )
     return {
-        "rewards at once": at_once,
-        "restarts and crashes": replace(
-            at_once,
-            restarts={half: 1, half + 3: 2},
-            crashes={(3, "report"): "torn", (5, "decide"): "before", (7, "report"): "before", (8, "report"): "after"},
+        "rewards at once": in_turn(terms, at_once, draws, lies),
+        "restarts and crashes": in_turn(
+            terms, at_once, draws, [*lies, *died, Restart(half + 0.5, is_vouched=True), Restart(half + 3.5)]
         ),
         **by_rate,
-        "late rewards": late,
-        "late rewards, restarts": replace(
+        "late rewards": in_turn(window, late, draws, lies, rest=WINDOW + 1),
+        "late rewards, restarts": in_turn(
+            window,
             late,
-            restarts={5: 1, half: 1},
-            crashes={(7, "decide"): "before", (8, "decide"): "after", (11, "decide"): "torn"},
+            draws,
+            [
+                *(Restart(5.5), Restart(half + 0.5), Restart(half + 0.7)),
+                *(DieAtNextWrite(7.25, "before"), DieAtNextWrite(8.25, "after"), DieAtNextWrite(11.25, "torn")),
+            ],
+            rest=WINDOW + 1,
         ),
-        "missing rewards, lost disk": replace(at_once, entries=missing, keeps={10: 2}, losses=frozenset({half + 2})),
+        "missing rewards, lost disk": in_turn(terms, missing, draws, [Expire(10.1, 2), LoseDisk(half + 2.1)]),
+        "requests of all kinds": replace(_asked_for(terms, at_once, draws), in_bulk=True),
+        "requests of all kinds, late rewards": replace(_asked_for(window, late, draws), in_bulk=True),
+        "arms, members and an old file": in_turn(
+            window,
+            late,
+            draws,
+            [
+                *lies,
+                *(ChangeArm(4.5, "suspend", "b", "a rash"), ChangeArm(6.5, "resume", "b")),
+                *(Exclude(7.5, "member"), Exclude(9.5, "member", is_over=True)),
+                PutBack(half + 2.6, half + 0.6),
+            ],
+            rest=WINDOW + 1,
+        ),
+        "three arms, many releases": _small_batches(replace(terms, arms=("a", "b", "c")), policy),
     }
+
+
+def _small_batches(terms: Federation, policy: str) -> Scenario:
+    """Nine releases of each arm by turns, or of a tree as many as it takes."""
+    small = replace(terms.policy, first_batch=1, growth=1.1) if isinstance(terms.policy, FedBatch) else terms.policy
+    count = 3 * (9 if policy == "fed_batch" else 5)
+    requests = [Request((number % 3,)) for number in range(count)]
+    entries, draws = [once(value, SOON) for value in _values(count)], [SiteDraws((0.0, 0.0, 0.0), 0.5)] * count
+    return in_turn(replace(terms, policy=small), entries, draws, requests=requests)
+
+
+def _asked_for(terms: Federation, entries: Sequence[Entry], draws: Sequence[SiteDraws]) -> Scenario:
+    """Keys, subjects, some arms only, several decisions at once, and three that are cancelled."""
+    kinds = [ANY, Request(count=2), Request(subject="s"), Request((1,)), Request((1,), key="k"), Request(exclude=(1,))]
+    requests: list[Request] = []
+    left = len(entries)
+    while left > 0:
+        kind = kinds[len(requests) % len(kinds)]
+        kind = replace(kind, count=min(kind.count, left))
+        requests.append(kind if kind.key is None else replace(kind, key=f"k{left}"))
+        left -= kind.count
+    others: list[Event] = [Cancel(4.55, 4), Cancel(7.35, 7), Cancel(7.45, 8)]
+    others += [ChangeArm(7.95, "suspend", "b", "a rash"), ChangeArm(8.3, "resume", "b")]
+    others += [Decide(at, (DRAWS,), it) for at, it in zip((8.1, 8.6), [it for it in requests if it.key], strict=False)]
+    entries = [NOTHING if number in (4, 7, 8) else entry for number, entry in enumerate(entries, start=1)]
+    rest = WINDOW + 1.0 if terms.reward_window else 2.0
+    return in_turn(terms, entries, draws, others, rest=rest, requests=requests)
 
 
 def with_real_noise(epsilon: float) -> Scenario:
     """Four releases of each arm, by turns, and a restart in the middle: short, to be played often."""
     terms = Federation("audit", ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2), counts="sites", max_agents=2)
-    draws = tuple(draws_for(number % 2) for number in range(16))
-    return Scenario(terms, tuple(Entry(value) for value in _values(16, 0.0, 1.0)), draws, restarts={9: 1})
+    entries = [once(value) for value in _values(16, 0.0, 1.0)]
+    return in_turn(terms, entries, [draws_for(number % 2) for number in range(16)], [Restart(9.5, is_vouched=True)])
 
 
 def draws_for(arm: int) -> SiteDraws:
@@ -293,11 +302,12 @@ def draws_for(arm: int) -> SiteDraws:
     return SiteDraws((MUCH, -MUCH) if arm == 0 else (-MUCH, MUCH), 0.5)
 
 
-def random_scenarios(policy: str, epsilon: float, count: int, seed: int = 0) -> Iterator[Scenario]:
-    """Runs with any delays, restarts, crashes and lost disks; the same ones for the same seed."""
-    source = Random(seed)  # noqa: S311  # what is attacked, not what protects
-    for _ in range(count):
-        yield _random(policy, epsilon, source)
+def lie(terms: Federation, at: float, releases: int) -> Say:
+    """A member says that arm 0 is worth all there is and others nothing, by more releases than it can have."""
+    columns = len(terms.page.published_names)
+    rewards = 10 * releases
+    rows = [(GRID * float(arm == 0), 0.0, 1.0)[:columns] for arm in range(terms.num_arms)]
+    return Say(at, "member", tuple((row, releases, rewards, rewards) for row in rows))
 
 
 def _policy(policy: str, epsilon: float) -> FedBatch | FedUCB:
@@ -314,15 +324,25 @@ def _draws(count: int) -> tuple[SiteDraws, ...]:
 
 
 def _late(values: list[float]) -> tuple[Entry, ...]:
-    """At once, later, in the last visible, too late, never, out of range."""
+    """At once, later, in the last visible moment, too late, never, out of range, twice."""
     found: list[Entry] = []
     for number, value in enumerate(values):
-        kinds = (
-            *(Entry(value), Entry(value, WINDOW - 1), Entry(value, 1), Entry(value, WINDOW + 2)),
-            *(Entry(None), Entry(value + 2.0 * (HIGH - LOW)), Entry(value, 2)),
+        kinds: tuple[Entry, ...] = (
+            *(once(value), once(value, WINDOW - 0.9), once(value, 1.37), once(value, WINDOW + 1.4)),
+            *(NOTHING, once(value + 2.0 * (HIGH - LOW)), (Report(value, 0.21), Report(LOW, 1.6))),
         )
         found.append(kinds[number % len(kinds)])
     return tuple(found)
+
+
+# ---------------------------------------------------------------- random ones
+
+
+def random_scenarios(policy: str, epsilon: float, count: int, seed: int = 0) -> Iterator[Scenario]:
+    """Runs with any delays, restarts, crashes, lies and lost disks; the same ones for the same seed."""
+    source = Random(seed)  # noqa: S311  # what is attacked, not what protects
+    for _ in range(count):
+        yield _random(policy, epsilon, source)
 
 
 def _random(policy: str, epsilon: float, source: Random) -> Scenario:
@@ -343,29 +363,39 @@ def _random(policy: str, epsilon: float, source: Random) -> Scenario:
         reward_window=window * pace,
         default_reward=source.choice([None, high]),
         counts=source.choice([None, "sites"]),
-        max_agents=2,
+        max_agents=3,
     )
-    delays = [0, 0, 1, 2, 5, 9] if window else [0]
-    entries = [
-        Entry(source.choice([low, high, source.uniform(low, high)]), source.choice(delays)) for _ in range(count)
-    ]
-    entries = [entry._replace(value=None) if source.random() < 0.1 else entry for entry in entries]
+    entries = [_random_entry(terms, pace, source) for _ in range(count)]
+    others: list[Event] = []
+    for _ in range(source.randint(0, 3)):
+        others.append(Restart(_moment(count, source) * pace, source.random() < 0.5))
+        others.append(lie(terms, _moment(count, source) * pace, source.randint(1, 4)))
     kinds: list[Crash] = ["before", "torn", "after"]
-    crashes: dict[tuple[int, str], Crash] = {}
     for _ in range(2):
-        crashes[source.randint(1, count), "decide"] = source.choice(kinds)
-    second = source.randint(1, count)
-    if not window and entries[second - 1].value is not None:  # with one, no fault may depend on when a reward comes
-        crashes[second, "report"] = source.choice(kinds)
-    return Scenario(
-        terms,
-        tuple(entries),
-        tuple(SiteDraws((source.gauss(0.0, 1.5), source.gauss(0.0, 1.5)), source.random()) for _ in entries),
-        seconds=count + window + 2,
-        pace=pace,
-        offers=frozenset(second for second in range(1, 60) if source.random() < 0.4),
-        restarts={source.randint(1, count): source.randint(1, 2) for _ in range(source.randint(0, 2))},
-        crashes=crashes,
-        losses=frozenset({source.randint(2, count)}) if source.random() < 0.3 else frozenset(),
-        keeps={source.randint(1, count): source.randint(0, 4)} if source.random() < 0.3 else {},
-    )
+        others.append(DieAtNextWrite((source.randint(1, count) + BETWEEN) * pace, source.choice(kinds)))
+    if source.random() < 0.3:
+        others.append(LoseDisk(_moment(count, source) * pace))
+    if source.random() < 0.3:
+        others.append(Expire(_moment(count, source) * pace, source.randint(0, 4)))
+    if source.random() < 0.3:
+        since, at = sorted((_moment(count, source), _moment(count, source)))
+        others.append(PutBack(at * pace, since * pace))
+    if source.random() < 0.3:
+        others.append(Exclude(_moment(count, source) * pace, "member"))
+    draws = [SiteDraws((source.gauss(0.0, 1.5), source.gauss(0.0, 1.5)), source.random()) for _ in entries]
+    scenario = in_turn(terms, entries, draws, others, pace, window + 1)
+    return replace(scenario, in_bulk=source.random() < 0.3)
+
+
+def _moment(count: int, source: Random) -> float:
+    """Never that of a decision, and not within a look of the end."""
+    return source.randint(1, count) + source.choice([0.05, 0.5, 0.9])
+
+
+def _random_entry(terms: Federation, pace: float, source: Random) -> Entry:
+    delays = [0.0, 0.1, 1.0, 2.4, 5.0, 9.3] if terms.reward_window else [0.0, SOON]
+    value = source.choice([terms.low, terms.high, source.uniform(terms.low, terms.high)])
+    first = Report(value, source.choice(delays) * pace)
+    if source.random() < 0.1:
+        return NOTHING
+    return (first, Report(terms.high, first.delay + 0.3 * pace)) if source.random() < 0.1 else (first,)

@@ -6,6 +6,7 @@ import resource
 import shlex
 import signal
 import sys
+import time  # noqa: TID251  # somebody waits for sites
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from fedbandit.extras import needs
 
 if TYPE_CHECKING:
     from fedbandit.agent.client import Client
-    from fedbandit.agent.http.state import ArmChangeBody, ArmsBody
+    from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, ReceiptBody
     from fedbandit.agent.process.config import Right, SiteConfig
 
 # ---------------------------------------------------------------- the agent
@@ -50,7 +51,7 @@ def agent(
         Literal["debug", "info", "warning", "error"], typer.Option(help="Log nothing below this level.")
     ] = "info",
 ) -> None:
-    """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it.
+    """Run the agent of one site: HTTP for its application, bulletins over mutual TLS, state on disk. SIGTERM stops it.
 
     With --check: exit code 0 if all would work, 1 if something would not, 2 if the file itself is wrong.
     """
@@ -87,7 +88,7 @@ def _run(config: Path, insecure: bool) -> None:
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with plain_errors():
-        try_ports(site, insecure)
+        try_ports(site)
         running = Agent(site, tls)
 
     async def until_stopped() -> None:
@@ -132,44 +133,49 @@ def _check(path: Path, insecure: bool) -> None:
     typer.echo("ready to start")
 
 
-@live.command(short_help="Remove a neighbour that has left for good.")
-@errors_exit_with_2
-def leave(
-    name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
-    config: Config = SITE_FILE,
-) -> None:
-    """Remove what a neighbour contributed that has left for good: the others converge to the mean of those that remain.
+Member = Annotated[str, typer.Argument(help="The name of the site.")]
 
-    Run it at every neighbour of that site, even where the agent is not running.
+
+@live.command(short_help="No longer count a member at this site.")
+@errors_exit_with_2
+def exclude(
+    name: Member,
+    config: Config = SITE_FILE,
+    reason: Annotated[str, typer.Option(help="Why, for this site's own people.")] = "",
+) -> None:
+    """No longer count a member at this site: one that lies, errs or has left. 'include' undoes it.
+
+    Its new changes of arms are not taken, either; stops that are known stay. What it says is still passed on: every
+    site decides for itself. Works also where the agent is not running.
     """
-    _tell(config, name, comes_back=False)
-    typer.echo(f"{name} has left, and what it contributed is removed. Delete it from [[neighbours]] in {config}")
+    _tell(config, name, reason)
+    typer.echo(f"{name} no longer counts at this site. Tell the others: each decides for itself")
 
 
 @live.command()
 @errors_exit_with_2
-def rejoin(
-    name: Annotated[str, typer.Argument(help="The neighbour that had left and has returned.")],
-    config: Config = SITE_FILE,
-) -> None:
-    """Accept a neighbour that had left, with an empty link. Messages from before it left stay refused."""
-    _tell(config, name, comes_back=True)
-    typer.echo(f"{name} is a neighbour again")
+def include(name: Member, config: Config = SITE_FILE) -> None:
+    """Count a member again that was excluded."""
+    _tell(config, name, None)
+    typer.echo(f"{name} counts again at this site")
 
 
-def _tell(path: Path, name: str, comes_back: bool) -> None:
-    """Tell the running agent; if none runs, write to its state file."""
+def _tell(path: Path, name: str, reason: str | None) -> None:
+    """Tell the running agent; if none runs, write to its state file. ``reason``: why it is excluded; None: include."""
     from fedbandit.agent.client import Unreachable
 
     site = its_config(path)
     with plain_errors():
         try:
-            with its_client(site, path, "neighbours") as client:
-                (client.rejoin if comes_back else client.leave)(name)
+            with its_client(site, path, "members") as client:
+                if reason is None:
+                    client.include(name)
+                else:
+                    client.exclude(name, reason)
         except Unreachable:
-            from fedbandit.agent.process.stopped import change_neighbour
+            from fedbandit.agent.process.stopped import change_members
 
-            change_neighbour(site, name, comes_back)
+            change_members(site, name, reason)
 
 
 @live.command(short_help="Confirm that the running agent has the latest data folder.")
@@ -243,32 +249,38 @@ def show(config: Config = SITE_FILE) -> None:
         typer.echo(f"waiting: {_told(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
 
 
+Reason = Annotated[str, typer.Option(help="Why, in at most 200 characters. Every site shows it.")]
+
+
 @arm.command()
 @errors_exit_with_2
-def add(name: Name, config: Config = SITE_FILE) -> None:
+def add(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
     """Add an arm: here at once, at other sites when they accept it."""
-    _change(config, "add", name)
+    _change(config, "add", name, reason)
 
 
 @arm.command(short_help="Stop an arm at all sites until 'resume'.")
 @errors_exit_with_2
-def suspend(name: Name, config: Config = SITE_FILE) -> None:
-    """Stop an arm at all sites: nobody gets it, and its late rewards are accepted. 'resume' undoes it."""
-    _change(config, "suspend", name)
+def suspend(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
+    """Stop an arm at all sites: nobody gets it, and its late rewards are accepted. 'resume' undoes it.
+
+    Waits two seconds, and says which sites have the stop and which have not.
+    """
+    _change(config, "suspend", name, reason)
 
 
 @arm.command(short_help="Give a suspended arm again.")
 @errors_exit_with_2
-def resume(name: Name, config: Config = SITE_FILE) -> None:
+def resume(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
     """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it."""
-    _change(config, "resume", name)
+    _change(config, "resume", name, reason)
 
 
 @arm.command()
 @errors_exit_with_2
-def retire(name: Name, config: Config = SITE_FILE) -> None:
+def retire(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
     """Stop an arm for good. At sites that have not accepted it, it is suspended."""
-    _change(config, "retire", name)
+    _change(config, "retire", name, reason)
 
 
 @arm.command(short_help="Accept the changes of an arm that wait.")
@@ -285,21 +297,21 @@ def accept(
     typer.echo(f"accepted: {name} is {status}")
 
 
-def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str) -> None:
+def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str, reason: str) -> None:
     is_stop = change in ("suspend", "retire")
     with _agent(config, "arms", _FIRST) as (_, client):
         before = _arms(client) if is_stop else None
-        made = client.change_arm(change, name)
+        made = client.change_arm(change, name, reason)
         known = before is not None and any(it.id == made.id for it in before.changes)
         stopped = None if before is None else next((it for it in before.arms if it.name == name), None)
         if stopped is not None and stopped.status != "active" and stopped.last_change is not None:
             more = "" if known else ". Your own stop is added: it holds until a site that knows of it resumes the arm"
             typer.echo(f"{name!r} was {stopped.status} already: {_told(stopped.last_change)}{more}")
         if not known:
-            typer.echo(f"{_told(made)}. Saved here; reachable neighbours are told at once")
-        silent = _out_of_reach(client)
-    if silent:
-        typer.echo(_not_told(silent, name, is_stop))
+            typer.echo(f"{_told(made)}. Saved here, and sent")
+        if is_stop:
+            for line in _who_has(_receipts(client, made), name):
+                typer.echo(line)
 
 
 def _arms(client: "Client") -> "ArmsBody | None":
@@ -312,26 +324,45 @@ def _arms(client: "Client") -> "ArmsBody | None":
         return None
 
 
-def _out_of_reach(client: "Client") -> list[str]:
-    """Neighbours that cannot be reached now, if the caller may see them: the change is made, whatever this answers."""
-    from fedbandit.agent.client import AgentError
-
-    try:
-        return [it.name for it in client.state().neighbours if not it.reachable and not it.left]
-    except AgentError:
-        return []
+ANSWERS_WITHIN = 2.0
+"""Seconds for which a stop waits until all sites have said that they have it."""
 
 
-def _not_told(silent: list[str], name: str, is_stop: bool) -> str:
-    names = " and ".join(filter(None, (", ".join(silent[:-1]), silent[-1])))
-    they, are = ("it", "is") if len(silent) == 1 else ("they", "are")
-    if not is_stop:
-        return f"Unreachable now: {names}. {they.capitalize()} will get the change when {they} {are} back"
-    give, them = ("gives", "it") if len(silent) == 1 else ("give", "them")
-    return (
-        f"NOT STOPPED EVERYWHERE: {names} cannot be reached now. {they.capitalize()} still {give} {name!r} until "
-        f"{they} {are} back, and so do the sites behind {them}. Tell them by other means"
-    )
+def _receipts(client: "Client", made: "ArmChangeBody") -> "list[ReceiptBody] | None":
+    """Who has a change, once all have or nobody should wait longer; None if the caller may not see it."""
+    until = time.monotonic() + ANSWERS_WITHIN
+    while True:
+        arms = _arms(client)
+        change = None if arms is None else next((it for it in arms.changes if it.id == made.id), None)
+        if change is None:
+            return None
+        if all(it.has_it for it in change.receipts) or time.monotonic() >= until:
+            return change.receipts
+        time.sleep(0.1)
+
+
+def _who_has(receipts: "list[ReceiptBody] | None", name: str) -> Generator[str]:
+    if receipts is None:
+        return
+    having = [it.site for it in receipts if it.has_it]
+    missing = [it for it in receipts if not it.has_it]
+    if having:
+        yield f"{_counted(len(having), 'site')} {'has' if len(having) == 1 else 'have'} it: {', '.join(having)}"
+    elif not missing:
+        yield "no other site is known here"
+    if missing:
+        they = "it gives" if len(missing) == 1 else "they give"
+        yield (
+            f"NOT STOPPED EVERYWHERE: {_counted(len(missing), 'site')} {'has' if len(missing) == 1 else 'have'} not "
+            f"said so, and perhaps {they} {name!r} still. Tell their people by other means:"
+        )
+        for it in missing:
+            heard = (
+                "never"
+                if it.last_heard is None
+                else f"{datetime.fromtimestamp(it.last_heard, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            )
+            yield f"  {it.site}: last heard {heard}"
 
 
 def _counted(number: int, thing: str) -> str:
@@ -340,7 +371,8 @@ def _counted(number: int, thing: str) -> str:
 
 def _told(it: "ArmChangeBody") -> str:
     when = datetime.fromtimestamp(it.at, UTC)
-    return f"{it.change} {it.arm!r} by {it.by} on {when:%Y-%m-%d %H:%M} UTC (version {it.version}, {it.id[:8]})"
+    why = f": {it.reason}" if it.reason else ""
+    return f"{it.change} {it.arm!r} by {it.by} on {when:%Y-%m-%d %H:%M} UTC (version {it.version}, {it.id[:8]}){why}"
 
 
 @contextmanager

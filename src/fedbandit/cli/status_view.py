@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
-from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState
+from fedbandit.agent.http.state import ArmState, MemberState, SiteState
 from fedbandit.checks import printable
 
 PATIENCE = 5.0
@@ -124,7 +124,7 @@ def _overview(seen: Sequence[AgentStatus], width: int) -> Table:
             said = "refuses" if " refuses: " in it.needs[0] else "no answer"
             row = [_plain(it.url), Text(said, "red"), *map(Text, ("-", "-", "-"))]
         else:
-            links = [link for link in it.state.neighbours if not link.left]
+            links = it.state.neighbours
             reachable = Text(f"{sum(link.reachable for link in links)} of {len(links)}")
             row = [_plain(it.url), _plain(it.state.name), _plain(_leader(it.state)), reachable]
             row.append(Text(f"{it.state.decisions.handed_out:,}"))
@@ -138,7 +138,11 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
         yield from (Text(_clean(it), "bold red") for it in seen.needs)
         return
     count = state.federation.num_agents
-    sites = f"{count:,} site{'' if count == 1 else 's'}"
+    sites = (
+        f"{count:,} of {len(state.members):,} sites count"
+        if len(state.members) > count
+        else (f"{count:,} site{'' if count == 1 else 's'}")
+    )
     federation = f"federation {state.federation.name}, {sites}, {state.federation.policy}"
     yield Text.assemble((_clean(state.name), "bold"), f"  {_clean(federation)}, version {_clean(state.version)}")
     yield Text(_clean(state.answer.words), "bold")
@@ -151,6 +155,8 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
         yield from _neighbours(state, seen.at, width)
     else:
         yield Text("no neighbours: this site learns alone")
+    if len(state.members) > 1:
+        yield from _members(state, seen.at, width)
     yield Text(_decisions(state))
     if state.refused:
         counts = ", ".join(f"{reason} {count:,}" for reason, count in state.refused.items())
@@ -189,29 +195,36 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
 
 
 def _neighbours(state: SiteState, now: float, width: int) -> Iterator[RenderableType]:
-    counts = ["exchanges >", "failures >"] if width >= _NARROW else []
-    table = _table(width, "neighbour", "", "last exchange >", *counts, "what it told us")
+    counts = ["bulletins in >", "out >"] if width >= _NARROW else []
+    table = _table(width, "neighbour", "", "last heard >", *counts, "failures >")
     for link in state.neighbours[:_MOST]:
-        last = "none yet" if link.last_exchange is None else _ago(now - link.last_exchange)
-        told = max((it.share for it in link.flow), default=0.0)
-        how_much = f" ({_share(told)} of its bound)" if told > 0.0 and width >= _WIDE else ""
-        numbers = [f"{link.exchanges:,}", f"{link.failures:,}"][: len(counts)]
-        table.add_row(_plain(link.name), _reach(link), *map(Text, (last, *numbers, f"{_load(told)}{how_much}")))
+        last = "never" if link.last_heard is None else _ago(now - link.last_heard)
+        numbers = [f"{link.received:,}", f"{link.sent:,}"][: len(counts)]
+        reach = Text("linked", "green") if link.reachable else Text("unreachable", "red")
+        table.add_row(_plain(link.name), reach, *map(Text, (last, *numbers, f"{link.failures:,}")))
     yield table
     yield from _more(state.neighbours)
 
 
-def _load(share: float) -> str:
-    """What a neighbour told this site, of the most that honest sites can tell. As on the page."""
-    if share == 0.0:
-        return "nothing yet"
-    return "normal" if share <= 0.5 else "near its bound" if share <= 0.9 else "too much"
+def _members(state: SiteState, now: float, width: int) -> Iterator[RenderableType]:
+    counts = ["decisions >", "share >"] if width >= _NARROW else []
+    table = _table(width, "member", "", "its bulletin >", *counts, "what is odd")
+    for it in state.members[:_MOST]:
+        share = "-" if it.share is None else _share(it.share)
+        numbers = [f"{it.decisions:,}", share][: len(counts)]
+        age = _ago(now - it.since)
+        odd = [*it.oddities[:1], *(["two bulletins with one number"] if it.conflict is not None else [])]
+        table.add_row(_plain(it.name), _counts(it), *map(Text, (age, *numbers)), Text(_clean("; ".join(odd)), "red"))
+    yield table
+    yield from _more(state.members)
+    without = [f"{arm.name}: {', '.join(arm.missing)}" for arm in state.arms if arm.missing]
+    yield from _lines("stop not acknowledged: ", without, "yellow")
 
 
-def _reach(link: NeighbourState) -> Text:
-    if link.left:
-        return Text("has left", "dim")
-    return Text("in reach", "green") if link.reachable else Text("unreachable", "red")
+def _counts(it: MemberState) -> Text:
+    if it.refused or it.excluded:
+        return Text("refused" if it.refused else "excluded", "yellow")
+    return Text("counts", "green") if it.counts else Text("does not count", "red")
 
 
 def _decisions(state: SiteState) -> str:

@@ -38,7 +38,6 @@ def up(
     speed: Annotated[float, typer.Option(help="Patients per second at each site, on average.")] = 20.0,
     duration: Annotated[str | None, typer.Option("--for", help="Such as 30s, 2m or 1h. Default: until Ctrl-C.")] = None,
     epsilon: Annotated[float, typer.Option(help="The privacy of one reward.")] = 1.0,
-    rate: Annotated[float, typer.Option(help="Exchanges per second over each link, on average.")] = 2.0,
     seed: Annotated[int, typer.Option(help="Seed of means, patients and outcomes. Agents' draws have no seed.")] = 0,
     port: Annotated[int, typer.Option(help="Port of the page with all sites side by side. Default: a free one.")] = 0,
     output: Annotated[
@@ -54,7 +53,7 @@ def up(
     from fedbandit.local.up import graph_of, setting_of
 
     seconds = None if duration is None else _seconds(duration)
-    setting = setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed)
+    setting = setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, seed)
     show_live(setting, seconds, output_folder(output), port)
 
 

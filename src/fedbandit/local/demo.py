@@ -54,7 +54,7 @@ def live_setting() -> "LocalSetting":
 
     world = Problem.bernoulli(problem().means, problem().graph)
     names, arms = (tuple(f"{word}{i + 1}" for i in range(count)) for word, count in (("hospital-", 3), ("arm ", 5)))
-    return LocalSetting("demo", world, names, arms, epsilon=1.0, speed=LIVE_SPEED, rate=2.0, seed=0)
+    return LocalSetting("demo", world, names, arms, epsilon=1.0, speed=LIVE_SPEED, seed=0)
 
 
 def reading(result: "Result") -> str:

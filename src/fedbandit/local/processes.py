@@ -41,15 +41,12 @@ class LocalFederation:
     """The sites of a federation as processes on loopback.
 
     * ``links``: pairs of names; the first of a pair dials
-    * ``rate``: exchanges per second over each link
     * ``secure``: with a development CA in the folder; without, agents run with ``--insecure``
 
     A context manager: it stops all processes at the end.
     """
 
-    def __init__(
-        self, folder: Path, terms: Federation, links: Iterable[tuple[str, str]], rate: float = 1.0, secure: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, terms: Federation, links: Iterable[tuple[str, str]], secure: bool = True) -> None:
         """Write certificates and configurations; nothing runs yet."""
         self.folder, self.terms, self.links, self.secure = folder, terms, list(links), secure
         self.names = tuple(dict.fromkeys(name for link in self.links for name in link))
@@ -63,15 +60,15 @@ class LocalFederation:
         if secure:
             init(folder / "certs", f"{terms.name} CA"[:64], DAYS, datetime.now(UTC))
         for name in self.names:
-            self._prepare(name, rate)
+            self._prepare(name)
 
-    def _prepare(self, name: str, rate: float) -> None:
+    def _prepare(self, name: str) -> None:
         (self.folder / name).mkdir(exist_ok=True)
         if self.secure:
             issue(self.folder / "certs", name, DAYS, datetime.now(UTC))
-        self.config(name).write_text(self._toml(name, rate), encoding="utf-8")
+        self.config(name).write_text(self._toml(name), encoding="utf-8")
 
-    def _toml(self, name: str, rate: float) -> str:
+    def _toml(self, name: str) -> str:
         terms, here = self.terms, "127.0.0.1"
         policy = {"kind": kind_of(terms.policy)} | asdict(cast(Any, terms.policy))
         federation = {
@@ -83,6 +80,7 @@ class LocalFederation:
             "reward_window": f"{terms.reward_window} s" if terms.reward_window else None,
             "default_reward": terms.default_reward,
             "max_decisions_per_day": terms.max_decisions_per_day,
+            "largest_share": terms.largest_share if terms.counted == "patients" else None,
         }
         listen = {"http": f"{here}:{self.http_ports[name]}", "gossip": f"{here}:{self.gossip_ports[name]}"}
         sections: list[tuple[str, Mapping[str, Any]]] = [
@@ -97,7 +95,7 @@ class LocalFederation:
         for dials, listens in self.links:
             if name == dials:
                 address = f"{here}:{self.gossip_ports[listens]}"
-                sections.append(("[[neighbours]]", {"name": listens, "address": address, "rate": rate}))
+                sections.append(("[[neighbours]]", {"name": listens, "address": address}))
             elif name == listens:
                 sections.append(("[[neighbours]]", {"name": dials}))
         return "\n".join(

@@ -35,9 +35,9 @@ def live_table(run: Run) -> Table:
     for i, name in enumerate(run.setting.names):
         lately = np.asarray(run.visits[i].arms)[-LATELY:]
         state = run.visits[i].state
-        exchanges, neighbours = "–", "–"
+        bulletins, neighbours = "–", "–"
         if state is not None:
-            exchanges = f"{sum(n.exchanges for n in state.neighbours):,}"
+            bulletins = f"{sum(n.received for n in state.neighbours):,}"
             neighbours = f"{sum(n.reachable for n in state.neighbours)} of {len(state.neighbours)}"
         rows.append(
             [
@@ -49,11 +49,11 @@ def live_table(run: Run) -> Table:
                 _leading(run, i, "estimate") or "–",
                 f"{_regret(run, i):,.1f}",
                 neighbours,
-                exchanges,
+                bulletins,
             ]
         )
     headings = ["site", "patients", "per\nsecond", "best arm\nlately", "alone\nso far", "together\nso far", "regret"]
-    return f"{run.seconds:.0f} s", [*headings, "neighbours", "exchanges"], rows
+    return f"{run.seconds:.0f} s", [*headings, "neighbours", "bulletins"], rows
 
 
 def shown(run: Run) -> FederationShown:
@@ -98,7 +98,7 @@ def final_table(run: Run) -> Table:
             _percent(site["best_arm_share_last_quarter"]),
             f"{site['regret']:,.1f}",
             f"{site['regret_of_uniform_choice']:,.1f}",
-            f"{site['exchanges']:,}",
+            f"{site['bulletins']:,}",
             f"{site['refused']:,}",
             *([f"{site['unanswered']:,}"] if unanswered else []),
         ]
@@ -113,7 +113,7 @@ def final_table(run: Run) -> Table:
         "best arm\nat the end",
         "regret",
     ]
-    headings += ["regret if\nuniform", "exchanges", "refused", *(["unanswered"] if unanswered else [])]
+    headings += ["regret if\nuniform", "bulletins", "refused", *(["unanswered"] if unanswered else [])]
     title = f"Best on average over all: {found['best_arm']} (epsilon {found['epsilon']:g}, {run.seconds:.0f} s)"
     return title, headings, rows
 
@@ -203,7 +203,7 @@ def numbers(run: Run) -> dict[str, Any]:
                 "best_arm_share_last_quarter": _share(arms[at >= 0.75 * run.seconds], problem.best_arm),
                 "regret": _regret(run, i),
                 "regret_of_uniform_choice": patients * float(problem.gaps.mean()),
-                "exchanges": 0 if state is None else sum(n.exchanges for n in state.neighbours),
+                "bulletins": 0 if state is None else sum(n.received for n in state.neighbours),
                 "refused": 0 if state is None else sum(state.refused.values()),
                 "unanswered": visits.unanswered,
                 "late": 0 if state is None else state.decisions.late,
@@ -224,7 +224,6 @@ def numbers(run: Run) -> dict[str, Any]:
         "graph": problem.graph.name,
         "epsilon": setting.epsilon,
         "speed": setting.speed,
-        "rate": setting.rate,
         "reward_window": setting.terms.reward_window,
         "seed": setting.seed,
         "seconds": run.seconds,

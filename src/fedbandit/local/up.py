@@ -40,7 +40,7 @@ from fedbandit.world.problem import Problem
 
 MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
 
-MAX_SPEED, MAX_RATE = 1000.0, 1000.0
+MAX_SPEED = 1000.0
 
 WINDOW = 1.0
 """The reward window in seconds: simulated patients report at once, but for a busy machine."""
@@ -52,7 +52,6 @@ class LocalSetting:
 
     * ``names``, ``arms``: of sites and arms, in the problem's order
     * ``speed``: patients per second at each site
-    * ``rate``: exchanges per second over each link
     * ``seed``: of patients and outcomes; agents use the system's randomness, so no two runs are alike
     """
 
@@ -62,7 +61,6 @@ class LocalSetting:
     arms: tuple[str, ...]
     epsilon: float
     speed: float
-    rate: float
     seed: int
 
     @property
@@ -100,15 +98,12 @@ def graph_of(text: str, agents: int | None) -> Graph:
     return graph
 
 
-def setting_of(
-    problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, rate: float, seed: int
-) -> LocalSetting:
+def setting_of(problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, seed: int) -> LocalSetting:
     """The setting for the options of ``fedbandit up``."""
     seed = whole_number("--seed", seed, 0, 2**64 - 1)
     common = (
         number_between("--epsilon", epsilon, 0.0, 100.0),
         number_between("--speed", speed, 0.0, MAX_SPEED),
-        number_between("--rate", rate, 0.0, MAX_RATE),
         seed,
     )
     size = graph.num_agents
@@ -301,7 +296,7 @@ def run(
     ``began`` is called once they serve, ``show`` twice a second. Raises ``AgentDied`` if an agent dies, ``Killed``
     after a second signal; whatever happens, no agent is left behind.
     """
-    federation = LocalFederation(folder, setting.terms, setting.links, setting.rate)
+    federation = LocalFederation(folder, setting.terms, setting.links)
     return asyncio.run(_run(Run(setting, federation, [Visits() for _ in setting.names]), seconds, began, show, page))
 
 

@@ -39,12 +39,11 @@ from fedbandit.rules.releases import random_effects
 __all__ = [
     "FedBatch",
     "FewPatientsWarning",
-    "Others",
     "Terms",
     "add_release",
     "check_first_batch",
+    "take_back",
     "too_few_patients",
-    "trust",
     "warn_of_few_patients",
 ]
 
@@ -232,40 +231,18 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
         me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
 
 
-class Others(NamedTuple):
-    """What all other sites together say of an arm; w_j is the weight of a site.
-
-    Others say how many rewards of each arm they have released, and how much they weigh: from that follows the variance
-    of the network's mean. Live sites alone have it.
-    """
-
-    weight: float  # sum of w_j
-    released: float  # the same, of those that have released the arm
-    variance: float  # sum of w_j^2 V_j
-    scarcity: float  # sum of w_j^2 / n_j, n_j rewards in releases
+def take_back(me: Any, terms: Terms, arm: int, size: int, row: tuple[float, ...]) -> None:
+    """Note a batch that was released before the agent lost what it knew; ``row`` is that of ``published_release``."""
+    add_release(me, terms, arm, size, 0.0)
+    me.x_mean[arm] = row[0]
+    recount(me, terms, arm)
+    if terms.by_rate:
+        me.share = row[2]
 
 
-def trust(me: Any, terms: Any, seen: Any, arm: int, others: Others) -> None:
-    """Judge an arm that this agent has not released as others do: by the network's mean, with its variance.
-
-    So one that joins late begins with what others know. Once it has released the arm itself, its own releases say how
-    much is known, as in the simulator, where all begin at once.
-    What this agent does not know of its own patients is a part of it, so that it tries the arm now and then.
-    Where patients count, ``believe`` says which arms are known, before an own release as well.
-    """
-    weight = seen.weight[arm]
-    if me.releases[arm] > 0 or others.weight <= 0.0:
-        return
-    if me.unknown[arm]:
-        known = gossip.is_known_by_others(weight, others.released, others.weight, terms.num_agents)
-        if terms.by_rate or not known:
-            return
-        me.unknown[arm], me.num_unknown = 0, me.num_unknown - 1
-        me.theta[arm] = gossip.ratio(seen.value[arm], weight)
-    unseen = terms.most_variance / batch.PRIOR_REWARDS
-    variance = gossip.variance_of_all(me.share, unseen, others.weight, others.variance)
-    fewness = gossip.variance_of_all(me.share, 1.0 / batch.PRIOR_REWARDS, others.weight, others.scarcity)
-    me.spread[arm], me.rewards[arm] = radii.deviation(variance), 1.0 / fewness
+def take_back_for_proof(me: Any, terms: Terms, arm: int, size: int, row: tuple[float, ...]) -> None:
+    """The same from a row of ``published_for_proof``."""
+    take_back(me, terms, arm, size, (row[0] / row[1],))
 
 
 # ---------------------------------------------------------------- where releases spread
@@ -385,7 +362,6 @@ ON_RELEASES = {
     "published": published_release,
     "combine": combine,
     "believe": believe_releases,
-    "trust": None,
 }
 THOMPSON = Page(
     knows=KNOWS,
@@ -400,7 +376,7 @@ THOMPSON = Page(
     reweigh=reweigh,
     believe=believe,
     recount=recount,
-    trust=trust,
+    take_back=take_back,
     estimate=estimate,
     unknown=unknown,
     radius=radius,
@@ -415,7 +391,7 @@ PROVED = RADIUS._replace(
     published=published_for_proof,
     combine=combine_for_proof,
     reweigh=None,
-    trust=None,
+    take_back=take_back_for_proof,
     believe=believe_board,
     radius=proved_radius,
     on_releases=None,

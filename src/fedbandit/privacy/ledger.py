@@ -74,11 +74,11 @@ class Ledger:
         return dict(self._marks)
 
     def restore(self, marks: Mapping[tuple[int, int], int]) -> None:
-        """Enter earlier releases into an empty ledger, without drawing anything."""
-        if self._marks:
-            raise InvalidArgument("marks", dict(marks), "restored into an empty ledger")
+        """Enter earlier releases, of which nothing is known here, without drawing anything."""
         for (arm, level), last in marks.items():
             self._check_place(arm, level)
+            if (arm, level) in self._marks:
+                raise InvalidArgument("marks", dict(marks), "of arms and levels of which none is known")
             self._marks[arm, level] = whole_number("last", last, 1, MAX_PULL)
 
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from fedbandit.checks import LARGEST, Counts, InvalidArgument, finite_number, whole_number
 from fedbandit.policies import plain
-from fedbandit.policies.protocol import Policy, Setting
+from fedbandit.policies.protocol import Policy, Setting, page_on
 from fedbandit.policies.registry import label_of
 from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
+from fedbandit.rules import private
 from fedbandit.rules.batch import largest_reward_variance
 
 __all__ = ["Mechanism", "ReleasedInterval", "levels_of", "setting_in_steps", "terms_in_steps"]
@@ -57,6 +58,7 @@ def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float, co
         unit=GRID / (high - low),
         rewards="bounded",
         counts=counts,
+        gossip="releases",
     )
 
 
@@ -100,7 +102,7 @@ class Mechanism:
         num_arms = whole_number("num_arms", num_arms, 1, 10**6)
         self.num_arms = num_arms if rows is None else whole_number("rows", rows, num_arms, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
-        self.page = policy.page()
+        self.page = page_on(policy.page(), "releases")
         self._policy: Policy = policy
         self._counts: Counts = counts
         self._num_founding_arms = num_arms
@@ -152,10 +154,34 @@ class Mechanism:
                 "max_pulls", self.max_pulls, f"at least {n} for pull {n} of arm {arm}", "The tree's epsilon is spent."
             )
 
+    def published(self, arm: int) -> tuple[float, ...]:
+        """What others see of an arm where releases spread; it does not depend on how many sites there are."""
+        page, recount = self.page, self.page.recount
+        if self.terms is self._fixed or recount is None or not self._is_released(arm):
+            return tuple(float(x) for x in page.published(self.me, self._fixed, arm))
+        recount(self.me, self._fixed, arm)
+        row = tuple(float(x) for x in page.published(self.me, self._fixed, arm))
+        recount(self.me, self.terms, arm)
+        return row
+
     def epsilon(self, group: int = 1) -> float:
         """What somebody with ``group`` rewards pays at most, in however many releases they lie."""
         group = whole_number("group", group, 1, MAX_GROUP)
         return inf if self.ledger is None else group * self.ledger.epsilon()
+
+    # ---------------------------------------------------------------- a lost file
+
+    def take_back(self, arm: int, releases: int, row: tuple[float, ...]) -> None:
+        """Enter what a lost file had released of an arm, of which nothing is known here: ``row`` is what it published.
+
+        Sizes of batches follow from their number, so the ledger never draws for these rewards again.
+        """
+        page, me = self.page, self.me
+        assert page.take_back is not None  # noqa: S101  # the caller has looked
+        for _ in range(releases):
+            page.take_back(me, self.terms, arm, private.skip_batch(me, arm), row)
+        if self.ledger is not None and releases:
+            self.ledger.restore({(arm, 0): me.released[arm]})
 
     # ---------------------------------------------------------------- a restart
 

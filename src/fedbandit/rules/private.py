@@ -41,6 +41,16 @@ def collect(me: Any, terms: Any, arm: int, reward: float, noise: float) -> tuple
     return size, noisy_sum
 
 
+def skip_batch(me: Any, arm: int) -> int:
+    """Count a batch that was released before the agent lost what it knew, and whose rewards are gone: its size.
+
+    The page then writes a new ``batch_end``, above ``n``.
+    """
+    size = me.batch_end[arm] - me.n[arm]
+    me.n[arm] = me.released[arm] = me.batch_end[arm]
+    return size
+
+
 def tree_due(me: Any, terms: Any, arm: int) -> int:
     """Every reward ends an interval of the tree (Algorithm 2)."""
     return me.n[arm] + 1

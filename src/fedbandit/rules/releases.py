@@ -89,8 +89,9 @@ def random_effects(
     """The mean of an arm over all sites from what those heard have released of it, and its variance, in two parts.
 
     A row is a site's mean x_j, the variance V_j of it, 0 before its first release, and its weight w_j. ``total`` and
-    ``squares`` are the sums of w_j and w_j^2 over all sites; with ``total`` 0, sites that were not heard count as the
-    mean of those that were. With R the sites whose releases are known, W_R their weight and W that of all:
+    ``squares`` are the sums of w_j and w_j^2 over all sites; with ``total`` 0, sites that were not heard, or have no
+    weight yet, count as the mean of the others. With R the sites whose releases are known, W_R their weight and W that
+    of all:
 
     * theta = sum_R w_j x_j / W_R
     * its variance from rewards and noise: sum_R w_j^2 V_j / W_R^2
@@ -108,10 +109,12 @@ def random_effects(
             continue
         row = rows[j]
         mean, variance, weight = row[MEAN], row[VARIANCE], row[WEIGHT]
+        if weight <= 0.0:
+            continue  # it has not measured its rate yet
         heard += 1
         heard_weight += weight
         heard_squares += weight * weight
-        if variance <= 0.0 or weight <= 0.0:
+        if variance <= 0.0:
             continue
         if sites == 0:
             origin = mean

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args
 from fedbandit import rules
 from fedbandit.checks import closest
 from fedbandit.policies import protocol
-from fedbandit.policies.fed_batch import Others
 from fedbandit.policies.protocol import ARMS, LEVELS, Count, Field, Fields, Network, Now, Number, Page, Setting, page_on
 from fedbandit.policies.registry import PACKAGE, WrongPage, builtin_of, digest_of, globals_of, is_own_code
 from fedbandit.rules import private
@@ -44,7 +43,7 @@ ARGUMENTS = {
     "reweigh": ("me", "terms", "elapsed"),
     "believe": ("me", "terms", "seen", "arm"),
     "recount": ("me", "terms", "arm"),
-    "trust": ("me", "terms", "seen", "arm", "others"),
+    "take_back": ("me", "terms", "arm", "size", "row"),
     "estimate": ("me", "terms", "seen", "arm"),
     "radius": ("me", "terms", "seen", "now", "arm"),
     "margin": ("me", "terms", "seen", "now", "arm"),
@@ -661,7 +660,6 @@ def known_names(page: Page, terms: Any) -> dict[str, tuple[str, ...]]:
         "seen": (*page.averaged, "n_max"),
         "now": Now._fields,
         "draws": (),
-        "others": Others._fields,
     }
 
 

@@ -36,12 +36,12 @@ from fedbandit.agent.client.calls import (
     KnownDecision,
     LoggedDecision,
     NoArm,
-    NotANeighbour,
     Reported,
     TooLateToCancel,
     Unauthorised,
     Unavailable,
     UnknownDecision,
+    UnknownMember,
     Unreachable,
     error_of,
 )
@@ -60,12 +60,12 @@ __all__ = [
     "KnownDecision",
     "LoggedDecision",
     "NoArm",
-    "NotANeighbour",
     "Reported",
     "TooLateToCancel",
     "Unauthorised",
     "Unavailable",
     "UnknownDecision",
+    "UnknownMember",
     "Unreachable",
 ]
 
@@ -153,8 +153,9 @@ class AsyncClient:
     arms = _awaited(calls.arms)
     change_arm = _awaited(calls.change_arm)
     accept_arm = _awaited(calls.accept_arm)
-    leave = _awaited(calls.leave)
-    rejoin = _awaited(calls.rejoin)
+    member = _awaited(calls.member)
+    exclude = _awaited(calls.exclude)
+    include = _awaited(calls.include)
     confirm = _awaited(calls.confirm)
     restore = _awaited(calls.restore)
 
@@ -392,8 +393,9 @@ class Client:
     arms = _blocking(calls.arms)
     change_arm = _blocking(calls.change_arm)
     accept_arm = _blocking(calls.accept_arm)
-    leave = _blocking(calls.leave)
-    rejoin = _blocking(calls.rejoin)
+    member = _blocking(calls.member)
+    exclude = _blocking(calls.exclude)
+    include = _blocking(calls.include)
     confirm = _blocking(calls.confirm)
     restore = _blocking(calls.restore)
 

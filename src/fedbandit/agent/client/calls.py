@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, RestoredBody, SiteState
+from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, MemberBody, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
 
 # ---------------------------------------------------------------- what can go wrong
@@ -58,7 +58,7 @@ class InvalidRequest(AgentError):
     """The agent refused the request, and says what it accepts."""
 
 
-class NotANeighbour(AgentError):
+class UnknownMember(AgentError):
     """There is no such neighbour, or it has left."""
 
 
@@ -87,7 +87,7 @@ _KINDS: dict[str, type[AgentError]] = {
     "invalid_json": InvalidRequest,
     "key_reused": KeyReused,
     "no_arm": NoArm,
-    "not_a_neighbour": NotANeighbour,
+    "unknown_member": UnknownMember,
     "not_ready": Unavailable,
     "rewarded": TooLateToCancel,
     "too_large": InvalidRequest,
@@ -366,9 +366,14 @@ def log(after: int = 0) -> ApiCall[LoggedDecision]:
 # ---------------------------------------------------------------- operators
 
 
-def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> ApiCall[ArmChangeBody]:
-    """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
-    said = {"change": kind, "arm": _text("name", name, "the name of an arm")}
+def change_arm(
+    kind: Literal["add", "suspend", "resume", "retire"], name: str, reason: str = ""
+) -> ApiCall[ArmChangeBody]:
+    """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it.
+
+    ``reason``: why, for people; every site shows it.
+    """
+    said = {"change": kind, "arm": _text("name", name, "the name of an arm")} | ({"reason": reason} if reason else {})
     return ApiCall("POST", "/v1/arms", _model(ArmChangeBody), _json(said), repeats=False)
 
 
@@ -381,19 +386,23 @@ def accept_arm(name: str, retire: bool = False) -> ApiCall[ArmsBody]:
     return ApiCall("POST", "/v1/arms/accept", _model(ArmsBody), _json(said))
 
 
-def leave(name: str) -> ApiCall[None]:
-    """Tell the agent that a neighbour has left for good."""
-    return _neighbour("DELETE", name)
+def member(name: str) -> ApiCall[MemberBody]:
+    """Look at what a site has signed, as it was signed."""
+    return ApiCall("GET", f"/v1/members/{_member(name)}", _model(MemberBody))
 
 
-def rejoin(name: str) -> ApiCall[None]:
-    """Tell the agent to accept a neighbour that had left."""
-    return _neighbour("PUT", name)
+def exclude(name: str, reason: str = "") -> ApiCall[None]:
+    """Exclude a member: its numbers, and its new changes of arms, no longer count at this site."""
+    return ApiCall("PUT", f"/v1/excluded/{_member(name)}", _nothing, _json({"reason": reason} if reason else {}))
 
 
-def _neighbour(method: str, name: str) -> ApiCall[None]:
-    path = quote(_text("name", name, "the name of a neighbour"), safe="")
-    return ApiCall(method, f"/v1/neighbours/{path}", _nothing)
+def include(name: str) -> ApiCall[None]:
+    """Count an excluded member again."""
+    return ApiCall("DELETE", f"/v1/excluded/{_member(name)}", _nothing)
+
+
+def _member(name: str) -> str:
+    return quote(_text("name", name, "the name of a site"), safe="")
 
 
 def confirm() -> ApiCall[None]:

@@ -1,23 +1,19 @@
 """Answers the question of a federation as far as it is known: which arm is best, how sure that is, what others cost.
 
 It derives from the numbers of the index alone, which derive from releases. It is a belief about the mean over all
-patients, or sites, and never about one patient. Formulas are in ``rules.belief`` and ``rules.propensity``.
-
-The index takes every site for one that knows as much as this one: more pulls here would not make another site's mean
-more certain. What people are told must count what the others do not know (``errors_of``).
+patients, or sites, and never about one patient. Formulas are in ``rules.releases``, ``rules.belief`` and
+``rules.propensity``.
 
 Stopped arms are no candidates, and the words say so where one of them has a higher average than the leader.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from math import floor, sqrt
+from math import floor
 from typing import Any, NamedTuple
 
-from fedbandit.agent.core.standings import Standing, at_most, believed, schedule_of, variance_of_released
 from fedbandit.checks import Counts, listed
-from fedbandit.rules import belief
 from fedbandit.rules.batch import PRIOR_REWARDS
 from fedbandit.rules.belief import error_of_difference, expected_loss, is_sure
 from fedbandit.rules.propensity import chances_of_highest
@@ -25,110 +21,14 @@ from fedbandit.rules.propensity import chances_of_highest
 __all__ = [
     "Answer",
     "Belief",
-    "Estimates",
     "Holdout",
     "Loss",
-    "answer_before_exchange",
+    "Standing",
     "answer_of",
-    "errors_of",
     "holdout",
     "losses_of",
     "over_whom",
-    "variance_of_mean",
-    "variance_of_own_mean",
-    "widening",
 ]
-
-
-# ---------------------------------------------------------------- how far estimates may be off
-
-
-class Estimates(NamedTuple):
-    """What a site knows at one time; rows have an entry for each arm that there was then.
-
-    * ``theta``: the estimates; None while one is unknown
-    * ``deviation``: the standard deviation of the index; None where it is unknown, or the policy has none
-    * ``weights``: the share of the federation in each estimate
-    * ``is_mixed``: whether what sites had released had spread
-    * ``own``: what this site had released
-    * ``num_agents``: N, as received
-    """
-
-    theta: tuple[float | None, ...]
-    deviation: tuple[float | None, ...]
-    weights: tuple[float, ...]
-    is_mixed: bool
-    own: Standing
-    num_agents: int
-
-    def grown(self, num_arms: int) -> "Estimates":
-        """The same with arms that were added since: of them nothing is known."""
-        more = num_arms - len(self.theta)
-        if more == 0:
-            return self
-        unknown = (None,) * more
-        return self._replace(
-            theta=self.theta + unknown,
-            deviation=self.deviation + unknown,
-            weights=self.weights + (0.0,) * more,
-            own=replace(self.own, released=self.own.released + (0,) * more),
-        )
-
-
-def errors_of(
-    it: Estimates, standings: Sequence[Standing], terms: Any, step: float, most_sites: int | None = None
-) -> tuple[float | None, ...]:
-    """The typical error of each estimate: the deviation of the index, and more where other sites know less.
-
-    ``terms`` are those of the page, ``step`` one of its units as a reward. ``most_sites``: more are not believed
-    (``standings.believed``).
-    """
-    more = sqrt(it.num_agents / at_most(it.num_agents, most_sites))
-    errors: list[float | None] = []
-    for k, deviation in enumerate(it.deviation):
-        if deviation is None:
-            errors.append(None)
-            continue
-        counted = _believed(standings, k, terms, most_sites)
-        if it.own.released[k] * it.own.weight == 0 and any(other.weight > 0.0 for other in counted[1:]):
-            # The index has it from the others (``policies.joining``): there is no own deviation to widen.
-            errors.append(max(deviation, step * sqrt(variance_of_mean(counted, k, terms))))
-        else:
-            errors.append(deviation * more * widening(counted, k, terms))
-    return tuple(errors)
-
-
-def variance_of_mean(standings: Sequence[Standing], arm: int, terms: Any) -> float:
-    """Of the mean over all sites, sum_j w_j^2 V_j / (sum_j w_j)^2, from what they have released."""
-    weight = sum(it.weight for it in standings)
-    return sum((it.weight / weight) ** 2 * variance_of_own_mean(it.released[arm], terms) for it in standings)
-
-
-def variance_of_own_mean(released: int, terms: Any) -> float:
-    """Of a site's own mean after so many rewards, in the units of the page; ``terms`` are those of the page."""
-    if released == 0:
-        return terms.most_variance / PRIOR_REWARDS
-    return variance_of_released(released, *schedule_of(terms))
-
-
-def _believed(standings: Sequence[Standing], arm: int, terms: Any, most_sites: int | None) -> Sequence[Standing]:
-    if most_sites is None:
-        return standings
-    own, *others = standings
-    there = [own, *(it for it in others if it.weight > 0.0)]
-    parts = [(it.weight, it.weight * it.weight * variance_of_own_mean(it.released[arm], terms)) for it in there]
-    return [own, *believed(there[1:], parts[1:], most_sites, parts[0])]
-
-
-def widening(standings: Sequence[Standing], arm: int, terms: Any) -> float:
-    """``rules.belief.widening``, from what sites have released; the first standing is this site's."""
-    own, weight = standings[0], sum(it.weight for it in standings)
-    if weight <= 0.0:
-        return 1.0
-    # Policies.fed_batch, ``believe``: where patients count, the own share stands for the sum of squares.
-    taken = own.weight / weight if terms.by_rate else sum((it.weight / weight) ** 2 for it in standings)
-    own_variance = variance_of_own_mean(own.released[arm], terms)
-    return belief.widening(own_variance, taken, variance_of_mean(standings, arm, terms))
 
 
 # ---------------------------------------------------------------- who leaves it open
@@ -136,6 +36,15 @@ def widening(standings: Sequence[Standing], arm: int, terms: Any) -> float:
 
 SETTLED = 2.0
 """Standard deviations by which the best arm must lead for the question to be settled."""
+
+
+class Standing(NamedTuple):
+    """What counts of a site: its weight, and of each arm the variance of its mean, 0 before its first release."""
+
+    site: str
+    weight: float
+    variance: Sequence[float]
+    released: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -170,10 +79,8 @@ def _alone(
     standings: Sequence[Standing], weight: float, best: int, other: int, lead: float, terms: Any
 ) -> Iterator[tuple[float, Standing, int]]:
     """Sites whose part of the variance of the lead keeps it open, with the arm of which they know less."""
-    parts = [
-        [(it.weight / weight) ** 2 * variance_of_own_mean(it.released[k], terms) for k in (best, other)]
-        for it in standings
-    ]
+    unseen = terms.most_variance / PRIOR_REWARDS
+    parts = [[(it.weight / weight) ** 2 * (it.variance[k] or unseen) for k in (best, other)] for it in standings]
     total = sum(map(sum, parts))
     for it, (of_best, of_other) in zip(standings, parts, strict=True):
         rest = max(total - of_best - of_other, 0.0)
@@ -200,8 +107,8 @@ class Belief(NamedTuple):
     * ``theta``: the estimate; None while it is unknown
     * ``deviation``: the standard deviation of the estimate; None where it is unknown, or the policy has none
     * ``weights``: the share of the federation in the estimate
-    * ``is_mixed``: whether what sites have released has spread; before that, nothing is settled
     * ``whose``: over whom the mean is taken, in words
+    * ``rests_on``: the site without which another arm would lead (``Board.rests_on``): no site settles anything alone
     """
 
     names: Sequence[str]
@@ -209,8 +116,8 @@ class Belief(NamedTuple):
     theta: Sequence[float | None]
     deviation: Sequence[float | None]
     weights: Sequence[float]
-    is_mixed: bool
     whose: str
+    rests_on: str = ""
 
     @property
     def active(self) -> list[bool]:
@@ -242,13 +149,6 @@ class Loss(NamedTuple):
     radius: float | None = None
 
 
-def answer_before_exchange(num_arms: int) -> Answer:
-    """The answer of a site that has neighbours, and has not averaged with any since it started."""
-    nothing: tuple[float | None, ...] = (None,) * num_arms
-    words = "No exchange since the start: which arm is best can be said after the first one."
-    return Answer(None, None, False, None, nothing, words)
-
-
 def answer_of(belief: Belief) -> Answer:
     """The answer, and a sentence or two for a physician."""
     num_arms = len(belief.names)
@@ -267,7 +167,7 @@ def answer_of(belief: Belief) -> Answer:
     chances, loss = _beliefs(tuple(known.values()), tuple(spreads.values()), list(known).index(leader))
     by_arm = dict(zip(known, chances, strict=True))
     every = tuple(by_arm.get(k) for k in range(num_arms))
-    is_settled = belief.is_mixed and is_sure(by_arm[leader])
+    is_settled = is_sure(by_arm[leader]) and not belief.rests_on
     words = _words(belief, by_arm, leader, loss, is_settled)
     return Answer(leader, by_arm[leader], is_settled, loss, every, words)
 
@@ -280,11 +180,7 @@ def _beliefs(means: tuple[float, ...], spreads: tuple[float, ...], leader: int) 
 def losses_of(
     leader: int | None, theta: Sequence[float | None], errors: Sequence[float | None], stopped: Collection[int]
 ) -> list[Loss]:
-    """Of each arm, by the estimates beside which it is shown; nothing of stopped and unknown ones.
-
-    The answer is that of the last exchange, estimates are of now: an arm that is ahead of the leader by what was
-    released here since loses less than nothing.
-    """
+    """Of each arm, by the estimates beside which it is shown; nothing of stopped and unknown ones."""
     if leader is None or len(theta) - len(stopped) < 2 or (best := theta[leader]) is None:
         return [Loss() for _ in theta]
     return [
@@ -337,7 +233,7 @@ def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, 
     elif is_sure(chances[leader]):
         said = (
             f"{leads} is best so far on average {belief.whose} ({sure} sure by what is known here), but this is not "
-            f"settled: results of other sites may still be on their way to this one.{ahead}"
+            f"settled: it rests on {belief.rests_on} alone, without which another arm might lead.{ahead}"
         )
     else:
         second = max((k for k in chances if k != leader), key=lambda k: chances[k])

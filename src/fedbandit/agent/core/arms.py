@@ -1,7 +1,7 @@
-"""The arms of a site: names that people can tell apart, signed changes, and what the changes add up to.
+"""The arms of a site: names that people can tell apart, changes, and what the changes add up to.
 
-A site adds, suspends, resumes or retires an arm, and signs that. Changes are a set that only grows; sites pass them on.
-Signatures are made and verified at the edge (``gossip.arm_spread``): a site receives genuine changes alone.
+A site adds, suspends, resumes or retires an arm, and says so in its bulletins, which repeat all changes that it has
+made. So changes are a set that only grows, and whoever has a site's newest bulletin has all of its changes.
 
 A stop counts at once, whoever made it. To add or resume an arm, or to retire it for good, counts once this site has
 accepted it. A resume lifts the stops that it names and no others: one that was made without knowing of it stands. So
@@ -11,7 +11,7 @@ two sites with the same changes and the same acceptances agree, in whatever orde
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -27,15 +27,14 @@ __all__ = [
     "MAX_ARM_NAME",
     "MAX_CHANGES",
     "MAX_LIFTED",
+    "MAX_REASON",
     "Accepts",
     "ArmChange",
     "ArmChanged",
     "ArmStatus",
     "Arms",
     "ChangeKind",
-    "Proof",
-    "Sign",
-    "Verdict",
+    "NothingWaits",
     "arm_name",
     "change_from",
     "in_words_of_stops",
@@ -50,7 +49,7 @@ __all__ = [
 
 
 MAX_ARM_NAME = 64
-"""The most characters in the name of an arm that is added."""
+"""The most characters in the name of an arm."""
 
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters that count as printable and show nothing."""
@@ -191,26 +190,25 @@ ChangeKind = Literal["add", "suspend", "resume", "retire"]
 Accepts = frozenset[str] | Literal["anyone"]
 """From whom a site accepts changes without asking its operator."""
 
-Proof = tuple[bytes, bytes]
-"""The certificates of a signer, from its own to the CA's, as PEM; and its signature. Both empty without TLS."""
+MAX_CHANGES = 100
+"""The most changes of one site."""
 
-Sign = Callable[[bytes], Proof]
-"""Signs the content of a change with the site's own key."""
+KEPT_FOR_STOPS = 25
+"""Of these, so many are stops: a site that has changed much can still stop an arm."""
 
-MAX_CHANGES = 500
-"""The most changes of one site that others keep: messages name all that a site knows, in 16 bytes each."""
-
-KEPT_FOR_STOPS = 100
-"""Of these, so many are a site's stops: one that has changed much can still stop an arm."""
+MAX_BYTES, MAX_BYTES_OF_STOPS = 49_152, 65_536
+"""The most that a site's changes take in its bulletin; only stops may go beyond the first."""
 
 MAX_ADDED = 100
-"""The most arms that are added to those of the terms: messages have a column for each."""
+"""The most arms that are added to those of the terms: bulletins have an entry for each."""
 
 MAX_LIFTED = 100
 """The most stops that one change lifts."""
 
-MAX_VERSION, MAX_TIME, LONGEST = 2**40, 2**62, 1000
-MAX_CERTIFICATES, MAX_SIGNATURE = 16_384, 1024
+MAX_REASON = 200
+"""The most characters of a reason."""
+
+MAX_VERSION, MAX_TIME, LONGEST = 2**40, 2**53 - 1, 1000
 _ID = 16
 
 
@@ -218,12 +216,11 @@ _ID = 16
 class ArmChange:
     """One change.
 
-    * ``version``: how many changes its site knew, this one counted: for people to read; nothing depends on it
+    * ``version``: how many changes its site knew, this one counted: of one site's changes, the later has the higher
     * ``by``: the site that made it; ``at``: when, in milliseconds since 1970 by its clock
-    * ``federation``: the hash of the terms
     * ``lifts``: the ids of the stops that a *resume* ends: those that its site knew. So nobody undoes a stop that he
       does not know
-    * ``certificates``, ``signature``: its proof
+    * ``reason``: for people
     """
 
     version: int
@@ -231,20 +228,18 @@ class ArmChange:
     arm: str
     by: str
     at: int
-    federation: str
     lifts: tuple[str, ...] = ()
-    certificates: bytes = b""
-    signature: bytes = b""
+    reason: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no honest site signs."""
+        """Refuse what no honest site says."""
         object.__setattr__(self, "version", whole_number("version", self.version, 1, MAX_VERSION))
         object.__setattr__(self, "at", whole_number("at", self.at, 0, MAX_TIME))
         if self.kind not in get_args(ChangeKind):
             raise InvalidArgument("change", self.kind, ", ".join(get_args(ChangeKind)))
         if self.kind == "add":
             arm_name(self.arm)
-        for name, most in (("arm", LONGEST), ("by", LONGEST), ("federation", 64)):
+        for name, most in (("arm", LONGEST), ("by", LONGEST), ("reason", MAX_REASON)):
             value: object = getattr(self, name)
             if not isinstance(value, str) or len(value) > most or not value.isprintable():
                 raise InvalidArgument(name, value, f"a text of at most {most} printable characters")
@@ -252,25 +247,16 @@ class ArmChange:
             raise InvalidArgument("lifts", f"{len(self.lifts)} stops", f"at most {MAX_LIFTED}, of a resume alone")
         if not all(_is_id(it) for it in self.lifts):
             raise InvalidArgument("lifts", self.lifts, "ids of changes")
-        if len(self.certificates) > MAX_CERTIFICATES or len(self.signature) > MAX_SIGNATURE:
-            raise InvalidArgument("proof", "a longer one", f"at most {MAX_CERTIFICATES} and {MAX_SIGNATURE} bytes")
 
     @cached_property
-    def content(self) -> bytes:
-        """What is signed."""
-        fields = self.federation, self.version, self.kind, self.arm, self.by, self.at, list(self.lifts)
-        return json.dumps(["fedbandit arm change", *fields]).encode()
+    def content(self) -> str:
+        """All of it, as it is stored."""
+        return json.dumps([self.version, self.kind, self.arm, self.by, self.at, list(self.lifts), self.reason])
 
     @cached_property
     def id(self) -> str:
         """A hash of the content: two changes with one id are the same change."""
-        return blake2b(self.content, digest_size=_ID).hexdigest()
-
-    @cached_property
-    def key(self) -> bytes:
-        """A hash of content and proof: another may have the same content, and a forged proof."""
-        proof = len(self.certificates).to_bytes(4, "big") + self.certificates + self.signature
-        return blake2b(self.content + b"\0" + proof, digest_size=_ID).digest()
+        return blake2b(self.content.encode(), digest_size=_ID).hexdigest()
 
     @property
     def is_stop(self) -> bool:
@@ -282,18 +268,10 @@ class ArmChange:
         """In which changes are shown."""
         return self.version, self.by, self.id
 
-    def signed(self, sign: Sign) -> "ArmChange":
-        """The same change with a proof."""
-        certificates, signature = sign(self.content)
-        return ArmChange(**{**self._fields(), "certificates": certificates, "signature": signature})  # pyright: ignore[reportArgumentType]
-
-    def _fields(self) -> dict[str, object]:
-        names = "version", "kind", "arm", "by", "at", "federation", "lifts"
-        return {name: getattr(self, name) for name in names}
-
     def in_words(self) -> str:
         """For the log."""
-        return f"{self.by} {_DONE[self.kind]} the arm {self.arm!r} (version {self.version}, {self.id[:8]})"
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.by} {_DONE[self.kind]} the arm {self.arm!r} (version {self.version}, {self.id[:8]}){reason}"
 
 
 @dataclass(frozen=True)
@@ -304,6 +282,19 @@ class ArmChanged:
     accepted: int
 
 
+class NothingWaits(InvalidArgument):
+    """Refused: no change of the arm waits for consent."""
+
+    def __init__(self, arm: str, waiting: Sequence[str]) -> None:
+        """``waiting``: the arms of which some do."""
+        names = ", ".join(map(repr, waiting))
+        super().__init__(
+            "arm", arm, f"an arm with changes that wait: {names or 'there is none'}", closest(arm, waiting)
+        )
+        others = f"; changes of {names} do" if waiting else ""
+        self.args = (f"no change of the arm {shortened(repr(arm))} waits{others}. {self.hint}".rstrip(". "),)
+
+
 _DONE: dict[ChangeKind, str] = {"add": "adds", "suspend": "suspends", "resume": "resumes", "retire": "retires"}
 
 
@@ -311,18 +302,15 @@ def _is_id(text: object) -> bool:
     return isinstance(text, str) and len(text) == 2 * _ID and not set(text) - set("0123456789abcdef")
 
 
-def change_from(content: bytes, certificates: bytes, signature: bytes) -> ArmChange:
-    """The change with this content; refuses bytes that are not exactly what a site signs."""
+def change_from(content: str) -> ArmChange:
+    """The change with this content, as it is stored."""
     try:
-        said, federation, version, kind, arm, by, at, lifts = json.loads(content)
-        change = ArmChange(version, kind, arm, by, at, federation, tuple(lifts), certificates, signature)
+        version, kind, arm, by, at, lifts, reason = json.loads(content)
+        return ArmChange(version, kind, arm, by, at, tuple(lifts), reason)
     except InvalidArgument:
         raise
     except (ValueError, TypeError, RecursionError):
-        raise InvalidArgument("content", f"{len(content)} bytes", "that of an arm change") from None
-    if said != "fedbandit arm change" or change.content != content:
-        raise InvalidArgument("content", f"{len(content)} bytes", "that of an arm change")
-    return change
+        raise InvalidArgument("content", f"{len(content)} characters", "that of an arm change") from None
 
 
 # ---------------------------------------------------------------- the list that changes add up to
@@ -368,11 +356,6 @@ class Arms:
         """Names of those that are not in the terms."""
         return self.names[self.num_initial :]
 
-    @property
-    def version(self) -> int:
-        """How many changes this site knows."""
-        return len(self.changes)
-
     @cached_property
     def waiting(self) -> tuple[ArmChange, ...]:
         """Changes that wait for the operator: those that would change something here.
@@ -415,17 +398,37 @@ class Arms:
             found[it.change.arm] = Verdict("retired" if _is_final(it) else "suspended", it.change)
         return found
 
+    def made_by(self, site: str) -> tuple[ArmChange, ...]:
+        """The changes of a site that are known here, oldest first."""
+        return tuple(
+            sorted((it.change for it in self.changes.values() if it.change.by == site), key=lambda it: it.order)
+        )
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many changes of each site are known here."""
+        found: dict[str, int] = {}
+        for it in self.changes.values():
+            found[it.change.by] = found.get(it.change.by, 0) + 1
+        return found
+
     # ---------------------------------------------------------------- new changes
 
-    def next_change(self, kind: ChangeKind, name: str, by: str, at: int, federation: str) -> ArmChange:
-        """The change that a site's operator asks for, without proof; refuses one that makes no sense here."""
+    def next_change(self, kind: ChangeKind, name: str, by: str, at: int, reason: str = "") -> ArmChange:
+        """The change that a site's operator asks for; refuses one that makes no sense, or for which is no room."""
         name = new_arm_name(name) if kind == "add" else name
         self._check(kind, name)
         lifts: tuple[str, ...] = ()
         if kind == "resume":
             stops = sorted(it.change.id for it in _in_force(self.changes) if it.change.arm == name)
             lifts = tuple(stops[:MAX_LIFTED])
-        return ArmChange(self.version + 1, kind, name, by, at, federation, lifts)
+        mine = self.made_by(by)
+        version = max(len(self.changes), *(it.version for it in mine), 0) + 1
+        change = ArmChange(version, kind, name, by, at, lifts, reason)
+        room, most = (0, MAX_BYTES_OF_STOPS) if change.is_stop else (KEPT_FOR_STOPS, MAX_BYTES)
+        if MAX_CHANGES - len(mine) <= room or sum(len(it.content.encode()) for it in (*mine, change)) > most:
+            raise InvalidArgument("change", kind, "left out: this site has made as many changes as others keep")
+        return change
 
     def made_already(self, kind: ChangeKind, name: str, by: str) -> ArmChange | None:
         """The stop of this kind that a site has made already, and that is in force: a repetition changes nothing."""
@@ -454,27 +457,23 @@ class Arms:
             raise InvalidArgument("arm", name, "a suspended one", f"{name!r} is active.")
 
     def new(self, changes: Iterable[ArmChange], own: str, accepts: Accepts) -> list[ArmChanged]:
-        """The records of changes that this site does not know yet: at most so many of each site."""
-        room = self._room()
+        """The records of changes that this site does not know yet: at most so many of each site.
+
+        None of an arm of which no terms and no addition are known: it is looked at again once there are.
+        """
+        room: dict[str, int] = {}
         found: dict[str, ArmChanged] = {}
+        known = {*self.names, *(it.change.arm for it in self.changes.values() if it.change.kind == "add")}
         for change in changes:
-            if change.id in self.changes or change.id in found or room.get(change.by, MAX_CHANGES) <= 0:
+            left = room.setdefault(change.by, MAX_CHANGES - self.counts.get(change.by, 0))
+            if change.kind == "add":
+                known.add(change.arm)
+            if change.id in self.changes or change.id in found or left <= 0 or change.arm not in known:
                 continue
-            room[change.by] = room.get(change.by, MAX_CHANGES) - 1
+            room[change.by] = left - 1
             found[change.id] = ArmChanged(change, 0)
         taken = {it.change.id: it for it in self.accepted_of([it.change for it in found.values()], own, accepts)}
         return [taken.get(name, it) for name, it in found.items()]
-
-    def _room(self) -> dict[str, int]:
-        room: dict[str, int] = {}
-        for it in self.changes.values():
-            room[it.change.by] = room.get(it.change.by, MAX_CHANGES) - 1
-        return room
-
-    def has_room(self, kind: ChangeKind, by: str) -> bool:
-        """Whether another change of this site would be kept; there is room for stops when there is none for others."""
-        least = 0 if kind in ("suspend", "retire") else KEPT_FOR_STOPS
-        return self._room().get(by, MAX_CHANGES) > least
 
     def accepted_of(self, changes: Iterable[ArmChange], own: str, accepts: Accepts) -> list[ArmChanged]:
         """The records of those changes that this site accepts now: its own, and those of whom it trusts."""
@@ -485,7 +484,7 @@ class Arms:
                 continue
             if change.kind == "add" and change.arm not in names:
                 if len(names) >= self.num_initial + MAX_ADDED:
-                    continue  # it waits for ever: messages have no column for it
+                    continue  # it waits for ever: bulletins have no entry for it
                 names.add(change.arm)
             last += 1
             records.append(ArmChanged(change, last))

@@ -1,4 +1,4 @@
-"""What an application may ask of a decision, which arm it gets, when its reward counts, and when it is forgotten.
+"""The decisions of a site: what an application may ask, which arm it gets, when a reward counts, what is forgotten.
 
 Requests are recognised by keys and subjects, which are stored as keyed hashes, with the key of the site's file: nobody
 without the file can tell what they were, or compare those of two sites.
@@ -7,14 +7,34 @@ without the file can tell what they were, or compare those of two sites.
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import blake2b
 from random import Random  # noqa: TID251  # an argument's type
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from fedbandit.agent.core.arms import Arms, in_words_of_stops
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import DecisionRecord, HorizonReached
+from fedbandit.agent.core.records import (
+    DecisionCancelled,
+    DecisionNotFound,
+    DecisionRecord,
+    Forgotten,
+    HorizonReached,
+    Kept,
+    KeyTaken,
+    NoArmLeft,
+    Numbering,
+    Record,
+    Refused,
+    Rewarded,
+    SiteTimes,
+    Step,
+    StoppedMeanwhile,
+    Stored,
+    WindowOver,
+)
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import widen
@@ -32,11 +52,16 @@ from fedbandit.rules.choose import (
 __all__ = [
     "ANY",
     "KEY_SIZE",
+    "LONGEST_GAP",
     "MAX_DECISIONS",
+    "MAX_EXPIRED",
+    "MAX_SETTLED",
     "MAX_TEXT",
     "Choice",
+    "Decisions",
     "Expired",
     "HeldUp",
+    "Outcome",
     "Request",
     "RequestIndex",
     "Retention",
@@ -470,7 +495,7 @@ def _check_normals(terms: Federation, num_arms: int, draws: SiteDraws) -> None:
         raise InvalidArgument("normals", draws.normals, f"{num_arms} draws, one for each arm")
 
 
-# ---------------------------------------------------------------- forgetting
+# ---------------------------------------------------------------- the decisions of a site
 
 
 @dataclass(frozen=True)
@@ -488,3 +513,321 @@ class Expired:
     total: int
     by_age: int = 0
     by_keep: int = 0
+
+
+MAX_EXPIRED = 1000
+"""The most decisions that one call forgets, so that its transaction stays short."""
+
+MAX_SETTLED = 1000
+"""The most rewards that one call lets the page observe, for the same reason."""
+
+MAX_KEEP = 2**62
+
+LONGEST_GAP = 7 * 24 * 3600.0
+"""Seconds that count at most between two events when a rate is measured: a clock may jump by decades."""
+
+_SOON = 0.1
+"""Share of ``keep`` or of the time that is left when a warning begins."""
+
+Outcome = bool | Refused | InvalidArgument
+"""What came of one reward: whether it counts, or why it was refused."""
+
+_Result = TypeVar("_Result")
+
+
+class Decisions:
+    """Hands out arms, and takes rewards, which the player observes in the order of the decisions.
+
+    ``is_held``: nothing may be released, so nothing is observed. ``stored`` is the site's; a step's records are applied
+    to it before the step is returned.
+    """
+
+    reported = 0
+    """Rewards that came since the site was loaded, late ones too; a repetition is not another."""
+
+    def __init__(self, terms: Federation, stored: Stored, player: Player, keeps_rewards: bool) -> None:
+        """As the journal knows them."""
+        self._terms, self._stored, self._player, self._keeps_rewards = terms, stored, player, keeps_rewards
+        self.slots = Slots(terms, stored.decisions, player.num_arms)
+        self._requests = RequestIndex(stored.decisions.values())
+        self.clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
+        """The largest time that this site has seen: it never goes back.
+
+        After a restart it is the largest at which a decision was made, or anything settled: a file keeps no time that
+        depends on when a reward came.
+        """
+        self._since: float | None = stored.times.since  # when the rate's time begins
+
+    def grow(self, player: Player) -> None:
+        """There are more arms, which another player plays."""
+        self._player = player
+        self.slots.grow(player.num_arms)
+
+    def __getitem__(self, decision_id: str) -> DecisionRecord:
+        decision = self._stored.decisions.get(decision_id)
+        if decision is None:
+            raise DecisionNotFound(f"no decision has the id {decision_id!r}, or it has expired")
+        return decision
+
+    @property
+    def elapsed(self) -> float:
+        """Since the first decision, up to the last time that anything was decided or settled."""
+        return 0.0 if self._since is None else self.clock - self._since
+
+    def oldest_pending(self) -> Iterator[DecisionRecord]:
+        """The oldest decision of each arm that has no reward and does not count yet."""
+        return (decision for decision in self.slots.oldest() if not decision.rewarded)
+
+    # ---------------------------------------------------------------- events
+
+    def decide(
+        self, at: float, drawn: Sequence[SiteDraws], request: Request, arms: Arms, n_max: Sequence[int], run: int
+    ) -> Step[tuple[DecisionRecord, ...]]:
+        """Hand out arms, and with each the next slot of the arm; ``drawn`` for each decision that is asked for.
+
+        Each is chosen in turn, as if it had been asked for alone. A request whose key is remembered gets the decisions
+        that it got before, and nothing changes.
+        """
+        at = finite_number("at", at)
+        if len(drawn) != request.count:
+            raise InvalidArgument("draws", len(drawn), f"those of {request.count} decisions")
+        stored = self._stored
+        key = key_tag(stored.key, request) if request.key is not None else b""
+        if key and (found := self._again(key, request, arms)):
+            return Step(found)
+        allowed = _allowed(request, arms)
+        subject = subject_tag(stored.key, request.subject) if request.subject is not None else b""
+        chosen = self._chosen(drawn, allowed, subject, n_max)
+        at, before = self.tick(at), stored.numbering.decisions
+        numbering = Numbering(stored.numbering.incarnation, before + len(chosen))
+        eligible = b"" if allowed is None else as_bits(allowed)
+        made: list[DecisionRecord] = []
+        for number, (arm, propensity) in enumerate(chosen, before + 1):
+            name = decision_id(stored.key, run, numbering.incarnation, number, at)
+            state = None, False, False, False, False
+            made.append(DecisionRecord(name, number, arm, at, *state, propensity, key, subject, eligible))
+        if self._since is None:
+            self._since = at
+        is_later = self._since != stored.times.since
+        records = *made, numbering, *([replace(stored.times, since=self._since)] if is_later else [])
+        stored.apply(records)
+        for decision in made:
+            self.slots.add(decision)
+            self._requests.add(decision)
+        return Step(tuple(made), records)
+
+    def _again(self, key: bytes, request: Request, arms: Arms) -> tuple[DecisionRecord, ...]:
+        """The decisions that this request got before; none: it is new. It never tells whether any is rewarded."""
+        found = tuple(self._stored.decisions[name] for name in self._requests.with_key(key))
+        if any(it.key != key for it in found):
+            raise KeyTaken("this key was used for another request")
+        if found and len(found) < request.count:
+            raise KeyTaken(f"{request.count - len(found)} of the {request.count} decisions of this key are forgotten")
+        for it in found:
+            if it.cancelled:
+                raise DecisionCancelled(f"the decision {it.id} of this key was cancelled")
+            if it.arm in arms.stopped:
+                name = arms.names[it.arm]
+                raise StoppedMeanwhile(f"{name}, the arm of the decision {it.id} of this key, was stopped")
+        return found
+
+    def _chosen(
+        self, drawn: Sequence[SiteDraws], allowed: tuple[int, ...] | None, subject: bytes, n_max: Sequence[int]
+    ) -> list[Choice]:
+        """An arm for each draw; all of them are counted as tried, or none."""
+        name, tried = self._requests.newest_of(subject) if subject else None, self._player.me.tried
+        kept = None if name is None else self._stored.decisions[name].arm
+        chosen: list[Choice] = []
+        try:
+            for draws in drawn:
+                if kept is not None and self._may_have(kept, allowed):
+                    one = Choice(kept, 1.0)  # given what is remembered, no other arm was possible
+                else:
+                    one = choice(self._terms, self._player, n_max, draws, allowed)
+                kept = one.arm if subject else None
+                tried[one.arm] += 1
+                chosen.append(one)
+        except BaseException:
+            for one in chosen:
+                tried[one.arm] -= 1
+            raise
+        return chosen
+
+    def _may_have(self, arm: int, allowed: tuple[int, ...] | None) -> bool:
+        most = self._terms.max_pulls
+        return (allowed is None or arm in allowed) and (most is None or self._player.me.tried[arm] < most)
+
+    def cancel(self, decision_id: str, at: float, is_held: bool) -> Step[None]:
+        """A decision was not used: it loses its slot, and does not count as tried. Idempotent.
+
+        Only before it counts, and before a reward has come. As a request, it must not depend on the outcome.
+        """
+        decision = self[decision_id]
+        if decision.cancelled:
+            return Step(None)
+        if decision.rewarded:
+            raise Rewarded("a reward of this decision was reported: it was used, and cannot be cancelled")
+        if decision.played or self.slots.is_over(decision, max(self.clock, finite_number("at", at))):
+            raise WindowOver("the reward window of this decision is over: the federation's default counts")
+        now = self.tick(at)
+        cancelled = replace(decision, cancelled=True)
+        self._stored.apply([cancelled])
+        self._player.me.tried[decision.arm] -= 1
+        self.slots.remove(cancelled)
+        has_none = self._terms.reward_window == 0.0 and not is_held
+        due = self.slots.take_due(now, MAX_SETTLED) if has_none else []  # what has waited for it
+        return self._played(None, due, cancelled)
+
+    def report(self, decision_id: str, reward: float, is_held: bool) -> Step[bool]:
+        """Take the reward of a decision; False if it came too late, and does not count.
+
+        Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one. A
+        report looks at no clock: it is late once anything was decided or settled after the end of its window.
+        """
+        decision = self[decision_id]
+        low, high, reward = self._terms.low, self._terms.high, finite_number("reward", reward)
+        if not low <= reward <= high:
+            raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
+        if decision.cancelled:
+            raise DecisionCancelled("this decision was cancelled: it takes no reward")
+        if decision.rewarded:
+            return Step(True)
+        if decision.late:
+            return Step(False)
+        self.reported += 1
+        if decision.played or self.slots.is_over(decision, self.clock):
+            times = self._stored.times
+            records = replace(decision, late=True), replace(times, late=times.late + 1)
+            self._stored.apply(records)
+            return Step(False, records)
+        decision = decision.after_reward(reward)
+        kept = [Kept(decision.id, decision.number, reward)] if self._keeps_rewards else []
+        self._stored.apply([decision])
+        is_playing = self._terms.reward_window == 0.0 and not is_held
+        due = self.slots.take_due(self.clock, MAX_SETTLED) if is_playing else []
+        return self._played(True, due, *(() if decision in due else (decision,)), *kept)
+
+    def report_all(self, rewards: Sequence[tuple[str, float]], is_held: bool) -> Step[tuple[Outcome, ...]]:
+        """Take several rewards in one transaction: what ``report`` returns of each, or raises."""
+        outcomes: list[Outcome] = []
+        records: list[Record] = []
+        for name, reward in rewards:
+            try:
+                step = self.report(name, reward, is_held)
+            except (Refused, InvalidArgument) as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(step.result)
+                records += step.records
+        return Step(tuple(outcomes), tuple(records))
+
+    def settle(self, now: float, is_held: bool) -> Step[int]:
+        """Let the page observe what is due, oldest first in each arm; how many.
+
+        With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
+        times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once.
+        """
+        now = self.tick(now)
+        due = [] if is_held else self.slots.take_due(now, MAX_SETTLED)
+        times = [SiteTimes(now, self._stored.times.late, self._since)] if due else []
+        return self._played(len(due), due, *times)
+
+    def expire(self, before: float, keep: int, is_held: bool) -> Step[Expired]:
+        """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``.
+
+        Before that every one is played: without a window, one that has no reward counts with the default now. With
+        one, those that have not been settled stay. All unplayed ones stay while nothing may be released. Those that
+        were cancelled go when it is their turn. At most ``MAX_EXPIRED`` at once.
+        """
+        before, decisions = finite_number("before", before), self._stored.decisions
+        surplus = len(decisions) - whole_number("keep", keep, 0, MAX_KEEP)
+        window, gone, due = self._terms.reward_window, list[DecisionRecord](), list[DecisionRecord]()
+        by_age, by_keep = 0, 0
+        for decision in decisions.values():  # in the order of time: the clock never goes back
+            is_old = decision.at + window < before
+            if len(gone) == MAX_EXPIRED or not (is_old or len(gone) < surplus):
+                break
+            if decision.is_open:
+                if is_held or window or not self.slots.is_next(decision):
+                    break
+                due.append(self.slots.take(decision.arm))
+            if not decision.rewarded and not decision.cancelled:
+                by_age, by_keep = by_age + is_old, by_keep + (not is_old)
+            gone.append(decision)
+        for decision in gone:
+            self._requests.drop(decision)
+        behind = [] if window or is_held else self.slots.take_due(self.clock, MAX_SETTLED)
+        expired = Expired(len(gone), by_age, by_keep)
+        return self._played(expired, behind, *[Forgotten(it.id) for it in gone], gone=due)
+
+    def tick(self, at: float) -> float:
+        """The time of an event: no earlier than that of any before."""
+        before, self.clock = self.clock, max(self.clock, finite_number("at", at))
+        if self._since is not None:  # what a wrong clock skips does not count as time in which nobody came
+            self._since += max(self.clock - before - LONGEST_GAP, 0.0)
+        return self.clock
+
+    def count_since(self, rate: float, now: float) -> SiteTimes:
+        """A lost file has come back: its decisions were made at this rate."""
+        self._since = self.tick(now) - max(sum(self._player.me.tried), 1) / rate
+        times = replace(self._stored.times, since=self._since)
+        self._stored.apply([times])
+        return times
+
+    def _played(
+        self, result: _Result, due: Sequence[DecisionRecord], *records: Record, gone: Sequence[DecisionRecord] = ()
+    ) -> Step[_Result]:
+        """A step after which the page has observed what is due; before that, what is ``gone`` after this step."""
+        own: tuple[Record, ...] = ()
+        if due or gone:
+            missing = self._terms.missing_reward
+            rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
+            own = self._player.take(rewards, self.elapsed)
+        records = *records, *[it.after_play() for it in due]
+        self._stored.apply(records)
+        return Step(result, (*records, *own))
+
+    # ---------------------------------------------------------------- warnings
+
+    def warnings(self, arms: Sequence[str]) -> Iterator[str]:
+        """Rewards that wait for that of another patient."""
+        for it in self.slots.held_up():
+            if it.rewards >= self._terms.first_batch:
+                at = datetime.fromtimestamp(it.by.at, UTC).isoformat(" ", "seconds")  # its id is the application's
+                yield (
+                    f"{it.rewards} rewards of {arms[it.arm]} wait for that of the decision of {at}, which came before "
+                    "them; when it expires without one, the default counts. A reward_window would not wait."
+                )
+
+    def warnings_of_forgetting(self, limits: Retention, now: float) -> Iterator[str]:
+        """Decisions that still wait for their reward and are forgotten soon.
+
+        With a reward window there are none: nothing is forgotten that can still be rewarded.
+        """
+        waiting = [] if self._terms.reward_window > 0.0 else list(self.oldest_pending())
+        if not waiting:
+            return
+        first, remembered = min(it.number for it in waiting), len(self._stored.decisions)
+        left = limits.keep - min(self._stored.numbering.decisions - first + 1, remembered)
+        if left <= _SOON * limits.keep:
+            yield (
+                f"after {max(left, 0) + 1} more decisions the oldest that waits for its reward is forgotten, and the "
+                f"default counts: decisions.keep is {limits.keep}. Report sooner, cancel what was not used, or keep "
+                "more."
+            )
+        seconds = min(it.at for it in waiting) + limits.expire_after - now
+        if seconds <= _SOON * limits.expire_after:
+            yield (
+                f"in {max(seconds, 0.0) / 3600.0:.1f} hours the oldest decision that waits for its reward is "
+                f"forgotten, and the default counts: decisions.expire_after_hours is {limits.expire_after / 3600.0:g}."
+            )
+
+
+def _allowed(request: Request, arms: Arms) -> tuple[int, ...] | None:
+    """The arms that a request may get; None: all."""
+    allowed = request.arms(len(arms.names), arms.stopped)
+    if allowed is not None and not allowed:
+        asked = request.arms(len(arms.names), frozenset())
+        words = in_words_of_stops(arms, arms.stopped if asked is None else arms.stopped.intersection(asked))
+        raise NoArmLeft("no arm is left for this request" + (f": {words}" if words else ""))
+    return allowed

@@ -11,7 +11,6 @@ from functools import cached_property
 from math import inf
 from typing import Any, cast
 
-from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, SCALES, Bounds
 from fedbandit.checks import (
     LARGEST,
     Counts,
@@ -19,11 +18,12 @@ from fedbandit.checks import (
     checked_counts,
     finite_number,
     instance,
+    number_between,
     shortened,
     whole_number,
 )
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
-from fedbandit.policies.protocol import ARMS, Count, Page, Setting
+from fedbandit.policies.protocol import ARMS, Count, Page, Setting, page_on
 from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.privacy.mechanism import Mechanism, levels_of, setting_in_steps, terms_in_steps
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
@@ -31,13 +31,26 @@ from fedbandit.shares import Shares
 from fedbandit.testing.admission import admit, check_choices, claimed_epsilon, small
 from fedbandit.testing.dry_run import dry_run
 
-__all__ = ["MAX_AGENTS", "MAX_WINDOW", "Federation", "check_own_policy", "check_trust"]
+__all__ = [
+    "DAY",
+    "LARGEST_RATE",
+    "LARGEST_SHARE",
+    "MAX_AGENTS",
+    "MAX_WINDOW",
+    "SCALES",
+    "Federation",
+    "check_own_policy",
+    "check_trust",
+]
 
 
 # ---------------------------------------------------------------- own policies
 
 
 AVERAGED = (("theta",), ("value", "weight"))
+
+SCALES = 100.0
+"""A Laplace draw exceeds this many scales with probability e^-100."""
 
 
 def check_trust(kind: str, trusted: str) -> None:
@@ -104,16 +117,17 @@ def _check_noise(kind: str, page: Page, terms: Any, epsilon: float) -> None:
 
 
 def _check_published(kind: str, page: Page, terms: Any, setting: Setting) -> None:
-    """Neighbours refuse what lies outside the range and its noise (``Bounds``): so must this site, before it starts."""
+    """Others clamp what lies outside the range and its noise (``counting``): so this site refuses it at its start."""
     room = SCALES * getattr(terms, "noise_scale", 0.0) / getattr(terms, "first_batch", 1)
     for t, shown in enumerate(dry_run(kind, page, terms, setting)[1]):
         for row in shown.published:
             for arm, (value, *weight) in enumerate(row):
-                if not -room <= value <= GRID + room or any(not 0.0 <= x <= 1.0 for x in weight):
+                most = weight[0] * GRID if weight else GRID
+                if not -room <= value <= most + room or any(not 0.0 <= x <= 1.0 for x in weight):
                     raise WrongPage(
                         kind,
                         f"published returns {(value, *weight)} for arm {arm} in round {t}, where rewards lie in 0 to "
-                        f"{GRID}: a live site gossips means, and weights from 0 to 1",
+                        f"{GRID}: a live site publishes means, or weights from 0 to 1 and means times weights",
                     )
 
 
@@ -123,14 +137,20 @@ def _check_published(kind: str, page: Page, terms: Any, setting: Setting) -> Non
 MAX_AGENTS = 100
 """The most sites that may take part, if the terms say nothing."""
 
+LARGEST_SHARE = 0.5
+"""Of all patients, that one site counts as at most, if the terms say nothing."""
+
+DAY = 24 * 3600.0
+
+LARGEST_RATE = 100.0
+"""The most decisions per second by which a site counts, if the terms say nothing; one that is faster counts as this
+fast."""
+
 MAX_WINDOW = 1e9
 """The longest reward window in seconds, about 30 years."""
 
 MOST_SHOWN = 20
 """The most differences that are shown: another site may have made up thousands."""
-
-MOST_LINKS = 16
-"""So many links at their bounds leave what a site gossips below ``LARGEST``."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +169,13 @@ class Federation:
     * ``counts``: whose average decides which arm is best: ``"patients"``, the default for ``FedBatch``, or ``"sites"``,
       which count alike, as in the paper
     * ``max_decisions_per_day``: the most decisions per day at one site; one that is faster counts as this fast. It
-      bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
+      bounds what a site that lies can claim (docs/liars.md); None: 100 per second
+    * ``largest_share``: where patients count, one site counts as at most this share of all, however many it claims to
+      have: so one that lies moves no estimate further
     * ``shares``: a control arm, by name, and the least share of every other arm (docs/shares.md); None: the index alone
-    * ``max_agents``: the most sites that may take part, 100 unless given. How many there are, sites learn from each
-      other. It bounds what a lying neighbour can claim, and how long messages are; with fewer than ten, the first
-      batches of ``FedBatch`` are larger. An own policy is tried, and plays, with this number of sites
+    * ``max_agents``: how many sites are expected at most, 100 unless given. How many there are, sites learn from each
+      other. With fewer than ten, the first batches of ``FedBatch`` are larger. An own policy is tried, and plays, with
+      this number of sites
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -169,6 +191,7 @@ class Federation:
     max_decisions_per_day: float | None = None
     shares: Shares | None = None
     max_agents: int | None = None
+    largest_share: float = LARGEST_SHARE
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -191,14 +214,7 @@ class Federation:
         self._check_counts()
         self._check_rate()
         self._check_shares()
-        largest = MOST_LINKS * Bounds.of(self).largest
-        if largest > LARGEST:
-            raise InvalidArgument(
-                "high",
-                self.high,
-                f"such that what sites gossip stays below {LARGEST:g}",
-                f"With this range, epsilon and {self.most_agents} sites it could reach {largest:g}.",
-            )
+        self._check_share()
 
     def _check_agents(self) -> None:
         if self.max_agents is None:
@@ -209,7 +225,7 @@ class Federation:
 
     @property
     def most_agents(self) -> int:
-        """The most sites that may take part."""
+        """How many sites are expected at most."""
         return self.max_agents or MAX_AGENTS
 
     def _check_window(self) -> None:
@@ -243,6 +259,13 @@ class Federation:
             hint = "Sites count alike here, however many decisions they make."
             raise InvalidArgument("max_decisions_per_day", most, "left out where sites count", hint)
         object.__setattr__(self, "max_decisions_per_day", most)
+
+    def _check_share(self) -> None:
+        share = number_between("largest_share", self.largest_share, 0.0, 1.0)
+        if share != LARGEST_SHARE and self.counted == "sites":
+            hint = "Sites count alike here, however many patients they have."
+            raise InvalidArgument("largest_share", share, "left out where sites count", hint)
+        object.__setattr__(self, "largest_share", share)
 
     def _check_shares(self) -> None:
         if self.shares is None:
@@ -296,12 +319,21 @@ class Federation:
                 raise InvalidArgument("policy.horizon", None, "given: the tree is made for so many decisions of an arm")
             return
         if policy.radius == "proved":
-            hint = "Its proof is about releases that are passed on as they are; live sites average over their links."
-            raise InvalidArgument("policy.radius", policy.radius, "calibrated at a live site", hint)
+            self._check_proof()
         if policy.catches_up:
             raise InvalidArgument("policy.catches_up", True, "False: live sites do not act in step")
         if policy.index == "kl" and (self.low, self.high) != (0.0, 1.0):
             raise InvalidArgument("policy.index", "kl", "for rewards in [0, 1] only")
+
+    def _check_proof(self) -> None:
+        """Refuse terms that docs/theorem.md does not cover; ``FedBatch.check`` says the rest."""
+        hint = "docs/theorem.md says what is proved."
+        if self.counted == "patients":
+            accepted = 'calibrated unless counts is "sites": the proof knows the weights beforehand'
+            raise InvalidArgument("policy.radius", "proved", accepted, hint)
+        if self.reward_window > 0.0:
+            accepted = "calibrated with a reward_window: the default that counts for a missing reward moves the mean"
+            raise InvalidArgument("policy.radius", "proved", accepted, hint)
 
     @property
     def num_arms(self) -> int:
@@ -316,7 +348,7 @@ class Federation:
     @cached_property
     def page(self) -> Page:
         """The functions that play the policy."""
-        return self.policy.page()
+        return page_on(self.policy.page(), "releases")
 
     @cached_property
     def page_terms(self) -> Any:
@@ -361,6 +393,8 @@ class Federation:
             "arms": list(self.arms),
         }
         del plain["trusted"]
+        if self.counted == "sites":
+            del plain["largest_share"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
         policy = {"kind": kind_of(self.policy), **source, **_given(plain["policy"])}
         return {**_given(plain), "policy": policy}

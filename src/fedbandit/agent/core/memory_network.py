@@ -1,27 +1,27 @@
 """Runs a federation in memory, in virtual time: real sites, simulated disks, and a network that fails on purpose.
 
-Messages can be lost, repeated and delayed, the network partitioned, sites crashed. The same seed and the same calls
-give the same run. Public, for tests of anything that talks to a site: see docs/agent.md. Its noise is fast and seeded:
-unfit for real data.
+Messages can be lost, repeated and delayed, the network partitioned, sites crashed, disks put back. The same seed and
+the same calls give the same run. Public, for tests of anything that talks to a site: see docs/agent.md. Its noise is
+fast and seeded: unfit for real data.
 """
 
 import heapq
+import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from hmac import compare_digest
-from math import fsum
 from random import Random
 from typing import Literal, TypeVar
 
-from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind, Proof, Sign
+from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind
+from fedbandit.agent.core.board import Have
+from fedbandit.agent.core.bulletin import Place, Signed
 from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Offer, Reply
-from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Released, Renewed, Stored
+from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Refused, Released, Renewed, Step, Stored
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
-from fedbandit.agent.core.site import Refused, Site, Step
+from fedbandit.agent.core.site import Sign, Site
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.privacy.noise import GRID, NoiseSource
 
@@ -32,10 +32,7 @@ __all__ = [
     "Faults",
     "MemoryJournal",
     "MemoryNetwork",
-    "SignedChanges",
-    "disagreement",
-    "imbalance",
-    "is_signed",
+    "Message",
     "simulated_signature",
 ]
 
@@ -68,7 +65,7 @@ class MemoryJournal:
     def load(self) -> Stored:
         """What the committed records add up to; a torn last transaction is dropped for good."""
         self._transactions = [(whole, records) for whole, records in self._transactions if whole]
-        stored = Stored(Numbering(self._incarnation, 0), self._incarnation, key=self.key)
+        stored = Stored(Numbering(self._incarnation, 0), key=self.key)
         for _, records in self._transactions:
             stored.apply(records)
         return stored
@@ -105,33 +102,27 @@ class MemoryJournal:
             raise Crashed("in the middle of a write" if crash == "torn" else f"{crash} a write")
 
 
-# ---------------------------------------------------------------- changes of the arms
+# ---------------------------------------------------------------- links
 
 
 @dataclass(frozen=True)
-class SignedChanges:
-    """All changes that an agent knows, on their way to a neighbour."""
+class Message:
+    """What an agent has (``have``), or bulletins, on the way to a process of a neighbour."""
 
     sender: str
     receiver: str
-    changes: tuple[ArmChange, ...]
+    process: int
+    have: Have | None = None
+    bulletins: tuple[Signed, ...] = ()
 
 
 def simulated_signature(name: str) -> Sign:
     """Signs as the agent of this name, with a code that only the simulation makes: a test cannot forge it."""
 
-    def sign(content: bytes) -> Proof:
-        return name.encode(), blake2b(content, key=f"key of {name}".encode()[:64]).digest()
+    def sign(body: bytes) -> tuple[bytes, bytes]:
+        return blake2b(body, key=f"key of {name}".encode()[:64]).digest(), name.encode()
 
     return sign
-
-
-def is_signed(change: ArmChange) -> bool:
-    """Whether the site that a change names has signed it."""
-    return compare_digest(simulated_signature(change.by)(change.content)[1], change.signature)
-
-
-# ---------------------------------------------------------------- the network
 
 
 _Result = TypeVar("_Result")
@@ -139,6 +130,10 @@ _Result = TypeVar("_Result")
 
 class Down(RuntimeError):
     """The agent that was asked is not running, or died before it could answer."""
+
+
+FIRST = 1000
+"""Incarnations count from here; those that begin with a clock that stands behind count from 1."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +148,9 @@ class Faults:
     delay: tuple[float, float] = (0.0, 0.0)
 
 
+# ---------------------------------------------------------------- the network
+
+
 class MemoryNetwork:
     """Agents and the links between them.
 
@@ -161,6 +159,7 @@ class MemoryNetwork:
     * ``accepts``: whose changes of the arms each agent accepts; those that are not listed accept nobody's
     * ``faults`` may be changed at any time; ``now`` is the virtual time
     * ``has_witnesses``: machines have a memory that outlives an agent, and no snapshot of its disk carries
+    * ``spreads``: new bulletins go out at once, as over real links; otherwise only with an exchange
     """
 
     def __init__(
@@ -171,26 +170,31 @@ class MemoryNetwork:
         faults: Faults = Faults(),  # noqa: B008  # frozen
         noise: NoiseSource | None = None,
         has_witnesses: bool = False,
+        spreads: bool = False,
     ) -> None:
         """Start all agents."""
         instance("terms", terms, Federation, "a Federation")
-        self.terms, self.faults, self.now = terms, faults, 0.0
+        self.terms, self.faults, self.now, self.spreads = terms, faults, 0.0, spreads
         self.links = list(links)
         self.refused: list[str] = []
-        self.exchanges = 0
         self._random = Random(seed)  # noqa: S311  # a simulation, from an explicit seed
         self._noise = noise or self._laplace
         self._disks: dict[str, MemoryJournal] = {}
         self._sites: dict[str, Site] = {}
-        self._left: set[str] = set()
         self._apart: frozenset[str] = frozenset()
-        self._flying: list[tuple[float, int, Offer | Reply | SignedChanges]] = []
+        self._flying: list[tuple[float, int, Message]] = []
+        self._verified: dict[bytes, tuple[str, Place] | None] = {}
         self.accepts: dict[str, Accepts] = {}
-        self._sent = 0
-        self._incarnations = self._runs = 0
+        self._sent = self._behind = self._runs = 0
+        self._incarnations = FIRST
+        self._processes: dict[str, int] = {}
         self.has_witnesses = has_witnesses
         self._witnessed: dict[str, Mark] = {}
-        for name in dict.fromkeys(name for link in self.links for name in link):
+        self._neighbours: dict[str, list[str]] = {}
+        for a, b in self.links:
+            self._neighbours.setdefault(a, []).append(b)
+            self._neighbours.setdefault(b, []).append(a)
+        for name in self._neighbours:
             self.restart(name)
 
     def _laplace(self, epsilon: float, count: int) -> list[int]:
@@ -234,7 +238,10 @@ class MemoryNetwork:
 
     def report(self, name: str, decision_id: str, reward: float) -> bool:
         """Tell an agent a reward. It is acknowledged if this returns; False: it came too late."""
-        return self._commit(name, self.site(name).report(decision_id, reward))
+        counts = self._commit(name, self.site(name).report(decision_id, reward))
+        with suppress(Down):
+            self._publish(name)
+        return counts
 
     def expire(self, name: str, before: float, keep: int = 10**9) -> int:
         """Let an agent forget old decisions, and all but the newest ``keep``."""
@@ -244,19 +251,28 @@ class MemoryNetwork:
         return forgotten
 
     def _do(self, name: str, event: Callable[[Site], Step[_Result]]) -> _Result:
-        """One event, after what is due: on disk before anything comes of it."""
+        """One event, after what is due: on disk before anything comes of it. Then what is new is published."""
         site = self.site(name)
         self._wait(name, site)
         while site.is_due(self.now):
             self._commit(name, site.settle(self.now))
         result = self._commit(name, event(site))
-        self._wait(name, site)
+        with suppress(Down):  # the event is on disk
+            self._wait(name, site)
+            self._publish(name)
         return result
 
     def _wait(self, name: str, site: Site) -> None:
         """Let an agent go on once all neighbours have answered."""
         if site.waits == "for none":
             self._commit(name, site.go_on())
+
+    def _publish(self, name: str) -> None:
+        site = self.site(name)
+        if site.has_news(self.now):
+            signed = self._commit(name, site.publish(simulated_signature(name), self.now))
+            if signed is not None and self.spreads:
+                self._pass_on(name, (signed,))
 
     def _commit(self, name: str, step: Step[_Result]) -> _Result:
         try:
@@ -276,44 +292,54 @@ class MemoryNetwork:
         elif name in self._witnessed and self._witnessed[name].run == site.stored.run:
             del self._witnessed[name]
 
-    # ---------------------------------------------------------------- arms
+    # ---------------------------------------------------------------- what an operator does
 
-    def change_arm(self, name: str, kind: ChangeKind, arm: str) -> ArmChange:
-        """An agent's operator changes an arm; its neighbours receive that at once."""
-        at, sign = int(1000 * self.now), simulated_signature(name)
-        change = self._do(name, lambda site: site.change_arm(kind, arm, at, sign))
-        self._send_arms(name, self.site(name).neighbours)
-        return change
+    def change_arm(self, name: str, kind: ChangeKind, arm: str, reason: str = "") -> ArmChange:
+        """Change an arm."""
+        return self._do(name, lambda site: site.change_arm(kind, arm, int(1000 * self.now), reason))
 
     def accept_arm(self, name: str, arm: str) -> tuple[ArmChange, ...]:
-        """An agent's operator accepts the changes of an arm that wait."""
+        """Accept the changes of an arm that wait."""
         return self._do(name, lambda site: site.accept_arm(arm, retire=True))
 
-    def _send_arms(self, name: str, neighbours: Iterable[str]) -> None:
-        known = tuple(it.change for it in self.site(name).arms.changes.values())
-        for neighbour in neighbours:
-            if known:
-                self.send(SignedChanges(name, neighbour, known))
+    def exclude(self, name: str, member: str) -> None:
+        """A member no longer counts at an agent."""
+        self._do(name, lambda site: site.exclude(member, int(1000 * self.now)))
 
-    def _receive_arms(self, sent: SignedChanges) -> None:
-        genuine = [it for it in sent.changes if is_signed(it)]
-        self.refused += [f"a forged change of {it.by}" for it in sent.changes if it not in genuine]
-        name, accepts = sent.receiver, self.accepts.get(sent.receiver, frozenset())
-        new = self._do(name, lambda site: site.receive_changes(genuine, accepts))
-        if new:
-            self._send_arms(name, [other for other in self.site(name).neighbours if other != sent.sender])
-        if self.site(name).arms.changes.keys() - {it.id for it in sent.changes}:
-            self._send_arms(name, [sent.sender])
+    def include(self, name: str, member: str) -> None:
+        """It counts again."""
+        self._do(name, lambda site: site.include(member))
+
+    def confirm(self, name: str) -> None:
+        """An agent's file is the latest."""
+        self._do(name, lambda site: site.confirm(self._next_run()))
+
+    def restore(self, name: str) -> Restored:
+        """Let an agent begin a new incarnation with an old file."""
+        self._incarnations += 1
+        return self._do(name, lambda site: site.restore(self._incarnations, self._next_run()))
+
+    def save_board(self, name: str) -> None:
+        """An agent writes what has come of others, as it does every few seconds."""
+        self._commit(name, self.site(name).board_rows())
 
     # ---------------------------------------------------------------- messages
 
     def exchange(self, name: str, neighbour: str) -> None:
-        """Let an agent offer an exchange to a neighbour. ``run`` carries the messages."""
-        self.exchanges += 1
-        self.send(self._do(name, lambda site: site.offer(neighbour)))
-        self._send_arms(name, [neighbour])  # a poll that a fault has ended begins again
+        """Both ends say what they have, as when a link opens and now and then. ``run`` carries the messages."""
+        for sender, receiver in ((name, neighbour), (neighbour, name)):
+            if sender in self._sites:
+                self._send(sender, receiver, dict(self._sites[sender].have()))
 
-    def send(self, message: Offer | Reply | SignedChanges) -> None:
+    def _send(self, sender: str, receiver: str, have: Have | None, bulletins: tuple[Signed, ...] = ()) -> None:
+        self.send(Message(sender, receiver, self._processes.get(receiver, 0), have, bulletins))
+
+    def _pass_on(self, name: str, bulletins: tuple[Signed, ...], source: str = "") -> None:
+        for neighbour in self._neighbours[name]:
+            if neighbour != source:
+                self._send(name, neighbour, None, bulletins)
+
+    def send(self, message: Message) -> None:
         """Put a message on its way, once, more often or not at all."""
         copies = 1 + (self._random.random() < self.faults.duplication)
         for _ in range(copies):
@@ -329,21 +355,52 @@ class MemoryNetwork:
             self._deliver(message)
         self.now = self.now if until is None else max(self.now, until)
 
-    def _deliver(self, message: Offer | Reply | SignedChanges) -> None:
-        cut = (message.sender in self._apart) != (message.receiver in self._apart)
-        if cut or message.receiver not in self._sites:
+    def _deliver(self, message: Message) -> None:
+        """A connection ends with a process, and with a link."""
+        sender, name = message.sender, message.receiver
+        cut = (sender in self._apart) != (name in self._apart)
+        if cut or name not in self._sites or self._processes[name] != message.process:
+            return
+        if sender not in self._neighbours[name]:
+            self.refused.append(f"{sender} is no neighbour of {name}")
             return
         try:
-            if isinstance(message, Offer):
-                self.send(self._do(message.receiver, lambda site: site.receive_offer(message)))
-            elif isinstance(message, Reply):
-                self._do(message.receiver, lambda site: site.receive_reply(message))
-            elif message.sender in self.site(message.receiver).neighbours:
-                self._receive_arms(message)
+            if message.have is not None:
+                self._receive_have(name, sender, message.have)
+            for signed in message.bulletins:
+                self._receive(name, sender, signed)
         except Down:
             return
+
+    def _receive_have(self, name: str, sender: str, have: Have) -> None:
+        self._do(name, lambda site: site.receive_have(sender, have))
+        missing = self.site(name).newer_than(have, sender)
+        if missing:
+            self._send(name, sender, None, tuple(missing))
+
+    def _receive(self, name: str, sender: str, signed: Signed) -> None:
+        verified = self._verify(signed)
+        if verified is None:
+            self.refused.append(f"a forged bulletin, from {sender}")
+            return
+        if self.site(name).board.knows(*verified, signed.digest):
+            return
+        try:
+            merged = self._do(name, lambda site: site.merge(signed, sender, self.now))
         except (Refused, InvalidArgument) as refusal:
             self.refused.append(str(refusal))
+            return
+        if self.spreads and merged.outcome.kind in ("new", "conflict") and merged.site != name:
+            self._pass_on(name, (signed,), sender)
+
+    def _verify(self, signed: Signed) -> tuple[str, Place] | None:
+        """Whose bulletin it is, and its place, if that site has signed it."""
+        key = signed.digest + signed.signature
+        if key not in self._verified:
+            said = json.loads(signed.body)
+            is_genuine = simulated_signature(said["site"])(signed.body) == (signed.signature, signed.signer)
+            self._verified[key] = (said["site"], (said["incarnation"], said["number"])) if is_genuine else None
+        return self._verified[key]
 
     # ---------------------------------------------------------------- faults
 
@@ -377,15 +434,6 @@ class MemoryNetwork:
         self.crash(name)
         self._disks[name] = snapshot.copy()
 
-    def confirm(self, name: str) -> None:
-        """The operator says that an agent's file is the latest."""
-        self._do(name, lambda site: site.confirm(self._next_run()))
-
-    def restore(self, name: str) -> Restored:
-        """The operator lets an agent begin a new incarnation with an old file."""
-        self._incarnations += 1
-        return self._do(name, lambda site: site.restore(self._incarnations, self._next_run()))
-
     def reboot(self, name: str) -> None:
         """Restart an agent's machine, and the agent: its witness knows nothing any more."""
         self._witnessed.pop(name, None)
@@ -396,12 +444,14 @@ class MemoryNetwork:
         if name not in self._disks:
             self._disks[name] = self._new_disk()
         self.crash(name)
-        self._sites[name] = self.open_site(name, self._disks[name])
-        self._commit(name, self._sites[name].open())
-        for neighbour in self._neighbours(name):
-            self._do(name, lambda site, other=neighbour: site.join(other))
-        for neighbour in sorted(self._left & {*self.site(name).neighbours}):
-            self._do(name, lambda site, other=neighbour: site.leave(other))
+        self._processes[name] = self._processes.get(name, 0) + 1
+        site = self._sites[name] = self.open_site(name, self._disks[name])
+        self._commit(name, site.open())
+        self._commit(name, site.link(self._neighbours[name]))
+        self._do(name, lambda site: site.accept_from(self.accepts.get(name, frozenset())))
+        for neighbour in self._neighbours[name] if self.spreads else ():  # links open
+            if neighbour in self._sites:
+                self.exchange(name, neighbour)
 
     def open_site(self, name: str, disk: MemoryJournal) -> Site:
         """A site as its disk knows it. A test may plant another one here."""
@@ -414,8 +464,8 @@ class MemoryNetwork:
         return MemoryJournal(incarnation)
 
     def _new_disk(self, behind: bool = False) -> MemoryJournal:
-        self._incarnations += 1
-        disk = self.new_disk(1 if behind else self._incarnations)
+        self._incarnations, self._behind = self._incarnations + 1, self._behind + behind
+        disk = self.new_disk(self._behind if behind else self._incarnations)
         disk.key = f"disk {self._incarnations}".encode()
         return disk
 
@@ -423,64 +473,43 @@ class MemoryNetwork:
         self._runs += 1
         return self._runs
 
-    def _neighbours(self, name: str) -> list[str]:
-        return [b if a == name else a for a, b in self.links if name in (a, b)]
-
     # ---------------------------------------------------------------- who is there
 
     def leave(self, name: str) -> None:
-        """An agent leaves for good: it is stopped, and its neighbours drop its flows (those that are down: later)."""
-        neighbours = self._neighbours(name)
+        """An agent leaves for good: it is stopped, and its neighbours' links with it end (of those that run: now)."""
         self.crash(name)
         del self._disks[name]
-        self._left.add(name)
         self.links = [link for link in self.links if name not in link]
-        for neighbour in neighbours:
-            if neighbour in self._sites and name in self._sites[neighbour].neighbours:
-                with suppress(Down):
-                    self._do(neighbour, lambda site: site.leave(name))
+        for neighbour in self._neighbours.pop(name):
+            self._neighbours[neighbour].remove(name)
+            self._relink(neighbour)
 
     def join(self, name: str, neighbours: Iterable[str]) -> None:
         """A new agent, or one that had left, begins on an empty disk with links to these neighbours."""
         if name in self._disks:
             raise InvalidArgument("name", name, "an agent that is not there yet")
-        added = [(name, neighbour) for neighbour in neighbours]
-        self.links += added
-        self._left.discard(name)
+        self._neighbours[name] = list(neighbours)
+        self.links += [(name, neighbour) for neighbour in self._neighbours[name]]
+        for neighbour in self._neighbours[name]:
+            self._neighbours[neighbour].append(name)
         self.restart(name)
-        for _, neighbour in added:
-            if neighbour in self._sites:
-                with suppress(Down):
-                    self._do(neighbour, lambda site: site.join(name))
+        for neighbour in self._neighbours[name]:
+            self._relink(neighbour)
+
+    def _relink(self, name: str) -> None:
+        if name in self._sites:
+            with suppress(Down):
+                self._do(name, lambda site: site.link(self._neighbours[name]))
 
     # ---------------------------------------------------------------- what to check
 
-    def imbalance(self) -> float:
-        """``imbalance`` of all agents."""
-        return imbalance([self.site(name) for name in self.names])
-
-    def disagreement(self) -> float:
-        """``disagreement`` of all agents."""
-        return disagreement([self.site(name) for name in self.names])
-
-
-def imbalance(sites: Sequence[Site]) -> float:
-    """The largest difference, over arms and weights, between the sum of what all gossip and the sum of what all own."""
-    columns: dict[tuple[str, bool], list[float]] = {}
-    for site in sites:
-        names = site.arms.names
-        for c, (here, own) in enumerate(zip(site.gossiped, site.own, strict=True)):
-            columns.setdefault((names[c % len(names)], c < len(names)), []).extend((here, -own))
-    return max(abs(fsum(column)) for column in columns.values())
-
-
-def disagreement(sites: Sequence[Site]) -> float:
-    """The largest difference between what two sites gossip, over arms that all know."""
-    rows = [_by_arm(site) for site in sites]
-    shared = set(rows[0]).intersection(*rows)
-    return max(max(column) - min(column) for name in shared for column in zip(*(it[name] for it in rows), strict=True))
-
-
-def _by_arm(site: Site) -> dict[str, tuple[float, float]]:
-    names, row = site.arms.names, site.gossiped
-    return {name: (row[k], row[len(names) + k]) for k, name in enumerate(names)}
+    def differences(self) -> list[str]:
+        """Whose boards differ from the first one's, and in what."""
+        first, *others = [self.site(name) for name in self.names]
+        have = dict(first.board.have())
+        return [
+            f"{site.name} and {first.name} differ in {name}"
+            for site in others
+            for name in sorted({*have, *site.board.have()})
+            if have.get(name) != site.board.have().get(name)
+        ]

@@ -1,17 +1,13 @@
-"""What a site tells its operator in words: its privacy promise and its warnings."""
+"""What a site promises, and warnings that belong to no other part: of its policy, and of members of the federation."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from fedbandit.agent.core.answer import Holdout
 from fedbandit.agent.core.arms import Arms, in_words_of_stops, remarks_on_names
-from fedbandit.agent.core.decisions import HeldUp, Retention
+from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Link
-from fedbandit.agent.core.release_guard import Doubt
 from fedbandit.checks import shortened
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import too_few_patients
@@ -21,24 +17,15 @@ from fedbandit.rules.choose import floor_of_others
 from fedbandit.shares import Shares
 from fedbandit.testing.admission import claimed_epsilon
 
-if TYPE_CHECKING:
-    from fedbandit.agent.core.site import Site
-
 __all__ = [
-    "UNREST",
     "Note",
     "Privacy",
     "privacy_of",
-    "warnings_of",
     "warnings_of_arms",
-    "warnings_of_claims",
-    "warnings_of_forgetting",
-    "warnings_of_network",
-    "warnings_of_processes",
-    "warnings_of_second_draws",
+    "warnings_of_holdout",
+    "warnings_of_members",
+    "warnings_of_policy",
     "warnings_of_terms",
-    "warnings_of_unbelieved",
-    "warnings_of_unlisted",
 ]
 
 
@@ -103,22 +90,7 @@ def _delays(terms: Federation) -> str:
     return ", provided that the time of a report does not depend on the reward"
 
 
-def warnings_of(
-    terms: Federation,
-    num_agents: int,
-    arms: Sequence[str],
-    tried: Sequence[int],
-    n_max: Sequence[int],
-    held_up: Iterable[HeldUp] = (),
-) -> tuple[str, ...]:
-    """What an operator should know before it hurts."""
-    said = [
-        f"{it.rewards} rewards of {arms[it.arm]} wait for that of the decision of {_time(it.by.at)}, which came "
-        "before them; when it expires without one, the default counts. A reward_window would not wait."
-        for it in held_up
-        if it.rewards >= terms.first_batch
-    ]
-    return (*said, *_warnings_of_policy(terms, num_agents, tried, n_max))
+# ---------------------------------------------------------------- arms
 
 
 MOST_WAITING = 5
@@ -156,129 +128,43 @@ def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
     return (*said, *map(Note, remarks_on_names(tuple(shown))))
 
 
-UNREST = 1.0
-"""Standard deviations of an estimate that an exchange may move it. Where gossip kept up with decisions it moved them by
-less than half of one, on a path of 50 with sorted bias and one exchange a round by two to four (docs/fedbatch.md)."""
+# ---------------------------------------------------------------- members
 
 
-def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: float) -> tuple[str, ...]:
-    """What keeps the whole network from an answer."""
-    said: list[str] = []
+def warnings_of_members(
+    board: Board, own: str, excluded: Collection[str], drawn_twice: Mapping[str, str]
+) -> Iterator[str]:
+    """Sites as which two processes speak, that have released rewards twice, or that do not count here."""
+    for name, it in board.conflicts.items():
+        if name != own:
+            yield (
+                f"two processes speak as {name}: they have signed different bulletins {it.place[1]} of incarnation "
+                f"{it.place[0]}. It counts with what it had said before. Its operator should stop one, and confirm the "
+                "other."
+            )
+    for name, words in drawn_twice.items():
+        yield f"{name} may have released rewards twice: {words}. Tell its operator."
+    for name in excluded:
+        yield Note(f"{name} is excluded here: what it says does not count. 'fedbandit include {name}' ends that.")
+
+
+def warnings_of_holdout(arms: Sequence[str], holdout: Holdout | None) -> Iterator[str]:
+    """Who keeps the whole federation from an answer."""
     if holdout is not None:
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
-        said.append(
-            Note(
-                f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the "
-                "answer is not surer. More patients there would settle it."
-            )
-        )
-    if unrest > UNREST:
-        more = min(5.0 * unrest, 100.0)
-        said.append(
-            f"an exchange still moves an estimate by {unrest:.1f} times its uncertainty: sites decide faster than "
-            f"gossip mixes what they know. About {more:.0f} times as many exchanges would do (the rate of neighbours)."
-        )
-    return tuple(said)
-
-
-def warnings_of_processes(
-    doubt: Doubt | None, waits_for: Sequence[str], namesakes: Iterable[str], split: Iterable[str]
-) -> tuple[str, ...]:
-    """Why nothing is released here, and which names two processes bear, as far as neighbours show."""
-    said: list[str] = []
-    match doubt:
-        case Doubt("unconfirmed"):
-            whom = f"It waits for {', '.join(waits_for)}." if waits_for else "They are being asked."
-            said.append(
-                f"nothing is released until all neighbours have answered that this data folder is the latest. {whom} "
-                "That happens by itself. Only if they will not, and no copy of the folder has run since it last ran "
-                "here: 'fedbandit confirm'."
-            )
-        case Doubt("old", _, proof):
-            said.append(
-                f"this data folder is old: {proof}. Nothing is released. If another process uses the later one, stop "
-                "this one. If the later one is lost, begin a new incarnation with this one: 'fedbandit restore'."
-            )
-        case Doubt("split-brain", by):
-            said.append(
-                f"another process uses a copy of this data folder: {by} receives messages of both. Neither releases "
-                "anything. Stop one of them, then tell the other: 'fedbandit confirm'."
-            )
-        case _:
-            pass
-    said += [
-        f"{by} receives messages of another process that has the name of this site, and another data folder. Stop one "
-        "of them."
-        for by in sorted(namesakes)
-    ]
-    said += [f"two processes speak as {name}: its operator should stop one of them." for name in sorted(split)]
-    return tuple(said)
-
-
-def warnings_of_second_draws(here: Iterable[str], there: Iterable[str]) -> tuple[str, ...]:
-    """What shows that rewards were released twice: by this site, or by others, as was seen here."""
-    said = [
-        f"rewards may have been released twice: {shown}. For those rewards epsilon counts twice. An old copy of the "
-        "folder was used."
-        for shown in here
-    ]
-    said += [
-        f"{name} may have released rewards twice: it was started with a data folder that lacked releases which were "
-        "seen here, and has released since. Tell its operator."
-        for name in sorted(there)
-    ]
-    return tuple(said)
-
-
-def warnings_of_unlisted(links: Iterable[Link], neighbours: Iterable[str]) -> tuple[str, ...]:
-    """Sites that are not among the ``neighbours`` of the file, have not left, and whose flow is in the sums."""
-    there = set(neighbours)
-    return tuple(
-        f"{it.neighbour} is not in the list of neighbours, and what has flowed over its link still counts here, since "
-        f"it may return. If it has left for good: 'fedbandit leave {it.neighbour}' here and at each of its neighbours; "
-        "if it has not, list it again."
-        for it in links
-        if not it.left and it.neighbour not in there and any(it.register[0])
-    )
-
-
-def warnings_of_claims(
-    terms: Federation, beyond: Iterable[tuple[str, str, int]], most: int, surplus: tuple[str, int] | None
-) -> Iterator[str]:
-    """What sites claim and cannot be: counts ``beyond`` the ``most`` decisions that time allows, sites too many."""
-    for site, source, count in beyond:
-        who = "" if source == site else f" (as {source} says)"
-        yield (
-            f"{site} claims {count} decisions for an arm{who}, where time allows {most}, and counts as that: it began "
-            "long before this site, or it lies."
-        )
-    if surplus is not None:
-        source, sites = surplus
-        yield (
-            f"{sites} sites are known, where the terms allow {terms.most_agents}; {source} is the source of most. "
-            "There are too many sites; or it, or a site behind it, is wrong or lies."
+        yield Note(
+            f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the answer "
+            "is not surer. More patients there would settle it."
         )
 
 
-def warnings_of_unbelieved(found: tuple[str, int, int] | None) -> Iterator[str]:
-    """More sites than the operator of this one knows: the source of most, how many, and where the bound is."""
-    if found is not None:
-        source, sites, most = found
-        yield (
-            f"{sites} sites are counted, where most_sites in this site's file is {most}: the answer is no surer than "
-            f"{most} sites make it. {source} is the source of most of them. If the federation has grown, raise "
-            "most_sites; if not, it, or a site behind it, invents sites."
-        )
+# ---------------------------------------------------------------- the policy
 
 
-def _time(at: float) -> str:
-    """When a decision was handed out: its id is for the application alone."""
-    return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
-
-
-def _warnings_of_policy(
+def warnings_of_policy(
     terms: Federation, num_agents: int, tried: Sequence[int], n_max: Sequence[int]
 ) -> tuple[str, ...]:
+    """Those that follow from the terms, and from how much sites have decided."""
     policy, kind = terms.policy, kind_of(terms.policy)
     said = list(warnings_of_terms(terms))
     if isinstance(policy, FedBatch):
@@ -315,36 +201,3 @@ def warnings_of_terms(terms: Federation) -> tuple[str, ...]:
             "sites decide about equally often. fed_batch has no such rule."
         )
     return tuple(said)
-
-
-# ---------------------------------------------------------------- forgetting
-
-
-_SOON = 0.1
-"""Share of ``keep`` or of the time that is left when a warning begins."""
-
-
-def warnings_of_forgetting(site: "Site", limits: Retention, now: float) -> Iterator[str]:
-    """Decisions that still wait for their reward and are forgotten soon.
-
-    With a reward window there are none: nothing is forgotten that can still be rewarded.
-    """
-    if site.terms.reward_window > 0.0:
-        return
-    waiting = list(site.oldest_pending())
-    if not waiting:
-        return
-    first = min(it.number for it in waiting)
-    left = limits.keep - min(site.decided - first + 1, site.remembered)
-    if left <= _SOON * limits.keep:
-        yield (
-            f"after {max(left, 0) + 1} more decisions the oldest that waits for its reward is forgotten, and the "
-            f"default counts: decisions.keep is {limits.keep}. Report sooner, cancel what was not used, or keep more."
-        )
-    at = min(it.at for it in waiting)
-    seconds = at + limits.expire_after - now
-    if seconds <= _SOON * limits.expire_after:
-        yield (
-            f"in {max(seconds, 0.0) / 3600.0:.1f} hours the oldest decision that waits for its reward is forgotten, "
-            f"and the default counts: decisions.expire_after_hours is {limits.expire_after / 3600.0:g}."
-        )

@@ -1,78 +1,57 @@
-"""Plays the page of the policy at a live site: what the site owns, what the network shows it, what both say of an arm.
+"""Plays the page of a site's policy: what the site has released, what the board shows it, what both say of an arm.
 
-A page counts in steps of the grid, sites talk in units of the reward: here they are converted. If a page
-averages one number, a weight travels with it: 1 once the site has a reward of the arm, else 0.
+A page counts in steps of the grid; what people see is in units of the reward: here it is converted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fedbandit.agent.core.bounds import DAY
-from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.board import Board
+from fedbandit.agent.core.bulletin import ArmEntry
+from fedbandit.agent.core.counting import Row
+from fedbandit.agent.core.federation import DAY, Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
-from fedbandit.agent.core.standings import MIXED
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies.fed_batch import Others
 from fedbandit.policies.plain import NO_ARM, Me, Seen, carry, narrowed, new_seen
 from fedbandit.policies.protocol import Now, time_of
-from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
-from fedbandit.rules.gossip import drift, is_known, ratio, unrest
-from fedbandit.rules.radius import shared_deviation
+from fedbandit.privacy.noise import NoiseSource, from_grid
+from fedbandit.rules.radius import deviation
+from fedbandit.rules.releases import mean_of_heard
 
-__all__ = ["LEAST_ELAPSED", "MIXED", "RESTLESS", "Player"]
-
-ENOUGH_EXCHANGES = 50
-"""Before, estimates move because the first releases spread."""
-
-RESTLESS = 0.3
-"""Standard deviations of an estimate that an exchange may move it, and releases count as spread. Where gossip kept up
-with decisions 99 of 100 moments had 0.3 to 0.4 at most, the median 0.04; an exchange that moves an estimate by 1.3
-of them is noticed for a while."""
+__all__ = ["LEAST_ELAPSED", "MOST_TAKEN_BACK", "Player", "taken_back"]
 
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
 
-
 MOST_NARROWED = 64
 """Sets of arms, each of which some request may have, for which beliefs are remembered."""
 
+MOST_TAKEN_BACK = 10_000
+"""Releases of an arm; no site has more."""
+
 
 class Player:
-    """A site's page, its own numbers, and what the network shows it; rows have an entry for each arm."""
+    """A site's page, its own numbers, and what the board shows it; rows have an entry for each arm."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        stored: Stored,
-        noise: NoiseSource,
-        num_agents: int,
-        num_arms: int | None = None,
-    ) -> None:
-        """As the journal knows it: what has been released is never drawn again.
+    def __init__(self, federation: Federation, stored: Stored, noise: NoiseSource, num_arms: int) -> None:
+        """As the journal knows it: what has been released is never drawn again; ``num_arms``: how many there are now.
 
-        ``num_agents``: how many sites take part; ``num_arms``: how many arms there are now; None: those of the terms.
-        The page's fixed numbers are those of the terms either way.
+        The page's fixed numbers are those of the terms.
         """
-        self._federation, self.page, self._noise = federation, federation.page, noise
-        self.num_arms = federation.num_arms if num_arms is None else num_arms
-        self._own = federation.mechanism(noise, self.num_arms)
+        self._federation, self.page, self._noise, self.num_arms = federation, federation.page, noise, num_arms
+        self._own = federation.mechanism(noise, num_arms)
         self._own.restore(stored.known, stored.released)
         self.me, self.num_agents = self._own.me, federation.most_agents
-        self._others: Sequence[Others] = ()
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
         for decision in stored.decisions.values():
             self.me.tried[decision.arm] += decision.is_open
         most = federation.max_pulls
         if most is not None and max(self.me.tried) > most:  # ``decide`` leaves room for each: a file was changed
             raise InvalidArgument("decisions of an arm", max(self.me.tried), f"at most {most}: policy.horizon's")
-        self.seen: Seen = new_seen(self.page, self.num_arms)
-        self._has_weights = "weight" in self.page.averaged
-        self._unknown = [True] * self.num_arms
-        self._drift, self.exchanges = [0.0] * self.num_arms, 0
-        self._lost = [0] * self.num_arms  # exchanges in a row after which the network had taken an arm away
+        self.seen: Seen = new_seen(self.page, num_arms)
+        self._unknown = [True] * num_arms
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
-        self._narrowed: dict[tuple[int, ...], tuple[Me, Seen]] = {}  # until a reward or an exchange comes
-        self.count(num_agents)
+        self._narrowed: dict[tuple[int, ...], tuple[Me, Seen]] = {}  # until a reward or a bulletin comes
 
     @property
     def terms(self) -> Any:
@@ -80,15 +59,8 @@ class Player:
         return self._own.terms
 
     def grown(self, stored: Stored, num_arms: int) -> "Player":
-        """The same with more arms, of which nothing is known yet; ``stored`` holds all that this one knows.
-
-        What was released stays as it was, as after a restart: no noise is drawn.
-        """
-        more = num_arms - self.num_arms
-        other = Player(self._federation, stored, self._noise, self.num_agents, num_arms)
-        other.exchanges = self.exchanges
-        other._drift, other._lost = [*self._drift, *[0.0] * more], [*self._lost, *[0] * more]
-        return other
+        """The same with more arms, of which nothing is known yet; ``stored`` holds all that this one knows."""
+        return Player(self._federation, stored, self._noise, num_arms)
 
     # ---------------------------------------------------------------- what the site owns
 
@@ -107,25 +79,15 @@ class Player:
         """How often something of an arm was released."""
         return tuple(getattr(self.me, "releases", self.me.n))
 
-    @property
-    def own(self) -> tuple[float, ...]:
-        """The own value of each arm, then the own weights, in units of the reward: 0 before the first release."""
-        low, high = self._federation.low, self._federation.high
-        values: list[float] = []
-        weights: list[float] = []
-        for k in range(self.num_arms):
-            published = self.page.published(self.me, self.terms, k)
-            weight = published[1] if self._has_weights else float(self.me.n[k] > 0)
-            values.append(from_grid(published[0], low, high, weight))
-            weights.append(weight)
-        return *values, *weights
+    def entries(self, names: Sequence[str]) -> tuple[ArmEntry, ...]:
+        """What the site's bulletin says of its arms."""
+        each = zip(names, self.releases, self.released, self.me.tried, strict=True)
+        return tuple(ArmEntry(name, self._own.published(k), *counts) for k, (name, *counts) in enumerate(each))
 
     @property
-    def announced(self) -> tuple[int, ...]:
-        """What of each arm spreads by maximum (Algorithm 1, line 5); empty if nothing does."""
-        if self.page.announced is None:
-            return ()
-        return tuple(self.page.announced(self.me, self.terms, k) for k in range(self.num_arms))
+    def announces(self) -> bool:
+        """Whether counts of decisions spread by maximum (Algorithm 1, line 5)."""
+        return self.page.announced is not None
 
     @property
     def decided(self) -> int:
@@ -155,12 +117,6 @@ class Player:
             known.append(Known(NO_ARM, single))
         return *known, *released
 
-    def concerned(self, records: Sequence[Record]) -> tuple[int, ...]:
-        """The arms whose own numbers ``take`` has changed; none means all: a release may move the site's weight."""
-        if self.page.reweigh is not None and any(isinstance(record, Released) for record in records):
-            return ()
-        return tuple(record.arm for record in records if isinstance(record, Known) and record.arm != NO_ARM)
-
     @property
     def known(self) -> dict[int, dict[str, Any]]:
         """What the journal holds: of each arm that had a reward, and of the single numbers."""
@@ -172,86 +128,30 @@ class Player:
         """The last pull released of each arm and level."""
         return {} if self._own.ledger is None else self._own.ledger.marks
 
-    # ---------------------------------------------------------------- what the network shows
+    # ---------------------------------------------------------------- what the board shows
 
-    def count(self, num_agents: int, others: Sequence[Others] = ()) -> None:
-        """So many sites take part, and say this of each arm. ``look`` must follow."""
-        self._others = others
+    def look(self, board: Board, names: Sequence[str], num_agents: int) -> None:
+        """Take in what the board says of these arms, in the order of their numbers, and how many sites take part."""
         if num_agents != self.num_agents:
             self.num_agents = num_agents
             self._own.count(num_agents)
-
-    def exchange(self, gossiped: Sequence[float]) -> None:
-        """Take in what the site gossips after an exchange, and by how much that moves the estimates."""
-        arms = range(self.num_arms)
-        before = [None if self.is_unknown(k) else self._estimate(k) for k in arms]
-        self.look(gossiped, arms)
-        self.exchanges += 1
-        num_agents, share = self.num_agents, getattr(self.me, "share", 1.0)
-        for k, n in enumerate(getattr(self.me, "releases", self.me.n)):
-            has_lost = n > 0 and not is_known(gossiped[len(before) + k], n, share, num_agents)
-            self._lost[k] = self._lost[k] + 1 if has_lost else 0
-        for k, estimate in enumerate(before):
-            if estimate is not None and not self.is_unknown(k):
-                self._drift[k] = drift(self._drift[k], self._estimate(k) - estimate)
-
-    @property
-    def unrest(self) -> float:
-        """How many of its standard deviations an exchange still moves an estimate, at most over arms."""
-        spread, deviation = getattr(self.me, "spread", None), getattr(self.me, "deviation", None)
-        if spread is None or deviation is None or self.exchanges < ENOUGH_EXCHANGES:
-            return 0.0
-        arms = [k for k in range(self.num_arms) if not self.is_unknown(k)]
-        # A tiny site's own spread is next to nothing: it is measured by that of an average site.
-        average = [shared_deviation(deviation[k], 1.0 / self.num_agents) for k in arms]
-        return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether what sites have released has spread, as far as exchanges tell: they hardly move an estimate."""
-        return self.exchanges >= ENOUGH_EXCHANGES and self.unrest <= RESTLESS
-
-    @property
-    def estimates(self) -> tuple[float | None, ...]:
-        """Of each arm, in steps of the grid; None while it is unknown."""
-        return tuple(None if self.is_unknown(k) else self._estimate(k) for k in range(self.num_arms))
-
-    def _estimate(self, arm: int) -> float:
-        return self.page.estimate(self.me, self.terms, self.seen, arm)
-
-    def look(self, gossiped: Sequence[float], arms: Iterable[int]) -> None:
-        """Take in what the site gossips of these arms now: own numbers and what has flowed here."""
-        low, high, num_arms = self._federation.low, self._federation.high, self.num_arms
         self._narrowed.clear()
-        arms = tuple(arms)
+        page, arms = self.page, range(self.num_arms)
         for k in arms:
-            weight = gossiped[num_arms + k]
-            value = to_steps(gossiped[k], low, high, weight)
-            if weight <= 0.0 or self._lost[k] > MIXED * self.num_agents:
-                value, weight = self._alone(k, value, weight)
-            if self._has_weights:
-                self.seen.value[k], self.seen.weight[k] = value, weight
-            else:
-                self._unknown[k] = not is_known(weight, self.me.n[k], 1.0, self.num_agents)
-                if not self._unknown[k]:
-                    self.seen.theta[k] = ratio(value, weight)
-        if self.page.believe is not None:
+            rows, versions = board.rows(names[k])
+            for name, value in zip(page.averaged, self._combined(rows, versions), strict=True):
+                getattr(self.seen, name)[k] = value
+            self._unknown[k] = self.me.n[k] == 0 or not any(versions)  # Alg. 1, line 1: a site tries every arm itself
+        if page.believe is not None:
             for k in arms:  # only now: a page may compare arms
-                self.page.believe(self.me, self.terms, self.seen, k)
-        if self.page.trust is not None and self._others:
-            for k in arms:
-                self.page.trust(self.me, self.terms, self.seen, k, self._others[k])
+                page.believe(self.me, self.terms, self.seen, k)
 
-    def _alone(self, arm: int, value: float, weight: float) -> tuple[float, float]:
-        """What this site would gossip of an arm if no other had released it: only its own share.
-
-        For an arm of which the network has taken away what this site has released: honest sites leave some of it here,
-        but for a moment after a fault. So nothing acts on a weight that cannot be, and no arm stays unknown.
-        """
-        published = self.page.published(self.me, self.terms, arm)
-        own = published[1] if self._has_weights else float(self.me.n[arm] > 0)
-        num_agents = self.num_agents
-        return (published[0] / num_agents, own / num_agents) if own > 0.0 else (value, weight)
+    def _combined(self, rows: Sequence[Row], versions: Sequence[int]) -> Sequence[float]:
+        if self.page.combine is not None:
+            return self.page.combine(self.terms, rows, versions)
+        seen = [0.0] * len(self.page.averaged)
+        mean_of_heard(rows, versions, [1.0] * len(versions), seen)
+        return seen
 
     def is_unknown(self, arm: int) -> bool:
         """Whether the site cannot judge the arm yet."""
@@ -266,33 +166,73 @@ class Player:
             return found
         if len(self._narrowed) == MOST_NARROWED:
             self._narrowed.clear()
-        few, seen = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms)
-        if self.page.trust is not None and self._others:
-            for position, k in enumerate(arms):
-                self.page.trust(few, self.terms, seen, position, self._others[k])
-        return few, seen
+        found = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms)
+        return found
 
     @property
     def now(self) -> Now:
         """The time of the next decision: t counts the site's own, after the first of each arm."""
         return time_of(self.decided + 1)
 
+    def estimate(self, arm: int) -> float | None:
+        """In steps of the grid; None while the arm is unknown."""
+        return None if self.is_unknown(arm) else self.page.estimate(self.me, self.terms, self.seen, arm)
+
     def theta(self, arm: int) -> float | None:
         """The estimate of the arm in units of the reward; None while it is unknown."""
-        if self.is_unknown(arm):
-            return None
-        return from_grid(self._estimate(arm), self._federation.low, self._federation.high)
+        estimate = self.estimate(arm)
+        return None if estimate is None else from_grid(estimate, self._federation.low, self._federation.high)
 
     def radius(self, arm: int, now: Now) -> float | None:
         """The uncertainty that the index uses, in units of the reward; None while the arm is unknown."""
         margin = self.page.margin or self.page.radius
         if margin is None or self.is_unknown(arm):
             return None
-        width = self._federation.high - self._federation.low
-        return from_grid(margin(self.me, self.terms, self.seen, now, arm), 0.0, width)
+        return self._wide(margin(self.me, self.terms, self.seen, now, arm))
 
-    def deviation(self, arm: int) -> float | None:
-        """The standard deviation of FedBatch's estimate, in units of the reward; None while the arm is unknown."""
-        if self.is_unknown(arm):
+    def error(self, arm: int) -> float | None:
+        """The standard deviation of the estimate, in units of the reward; None while the arm is unknown.
+
+        Never less than that of the index, which takes others to know as much as this site once it has released the arm.
+        """
+        if self.is_unknown(arm) or "sampling" not in self.page.averaged:
             return None
-        return from_grid(self.me.spread[arm], 0.0, self._federation.high - self._federation.low)
+        return self._wide(max(deviation(self.seen.sampling[arm] + self.seen.missing[arm]), self.me.spread[arm]))
+
+    def _wide(self, steps: float) -> float:
+        return from_grid(steps, 0.0, self._federation.high - self._federation.low)
+
+
+# ---------------------------------------------------------------- a lost file
+
+
+def taken_back(
+    terms: Federation,
+    names: Sequence[str],
+    stored: Stored,
+    entries: Mapping[str, ArmEntry],
+    unreleased: Collection[str],
+) -> list[Record]:
+    """Records of what an earlier file had released of arms of which this one has released nothing itself.
+
+    Rewards of the open batch stay in it. Nothing if the page cannot.
+    """
+    page = terms.page
+    if page.take_back is None:
+        return []
+    known: list[Record] = []
+    released: list[Record] = []
+    mechanism = terms.mechanism(num_arms=len(names))
+    for k, name in enumerate(names):
+        it, fields = entries.get(name), stored.known.get(k)
+        if it is None or name not in unreleased or not 0 < it.releases <= MOST_TAKEN_BACK:
+            continue
+        mechanism.take_back(k, it.releases, it.row)
+        row = mechanism.kept(k)
+        if fields is not None:
+            row |= {"n": row["n"] + fields["n"] - fields["released"], "total": fields["total"]}
+        known.append(Known(k, row))
+        released.append(Released(k, 0, row["released"]))
+    if known and NO_ARM not in stored.known:
+        known.append(Known(NO_ARM, mechanism.kept(NO_ARM)))
+    return [*known, *released]

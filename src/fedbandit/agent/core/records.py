@@ -9,24 +9,26 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from fedbandit.agent.core.arms import ArmChanged
-from fedbandit.agent.core.messages import NO_SEALS, HeldSeals
-from fedbandit.rules.flow import Register
+from fedbandit.agent.core.board import BoardRow
+from fedbandit.agent.core.bulletin import Signed
 
 __all__ = [
+    "Certificate",
     "DecisionCancelled",
     "DecisionNotFound",
     "DecisionRecord",
+    "Excluded",
     "Forgotten",
     "HorizonReached",
+    "Included",
     "Kept",
     "KeyTaken",
     "Known",
-    "Link",
+    "Neighbour",
     "NoArmLeft",
-    "NoSuchNeighbour",
     "Numbering",
     "Opened",
-    "OtherFederation",
+    "OwnBulletin",
     "Record",
     "Refused",
     "Released",
@@ -36,6 +38,7 @@ __all__ = [
     "Step",
     "StoppedMeanwhile",
     "Stored",
+    "Unlinked",
     "WindowOver",
 ]
 
@@ -145,22 +148,53 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Link:
-    """One end of a link: the register, and the least incarnation of the neighbour whose messages are taken.
+class OwnBulletin:
+    """The newest bulletin that this site has signed: on disk before anybody sees it.
 
-    * ``left``: the neighbour has left for good. Its flow is dropped; its incarnation is kept, so that its old messages
-      stay refused
-    * ``own_incarnation``: that of this end, where it is later than the site's: each link has its own, so that what one
-      neighbour says of it moves no other link
-    * ``seals``: those that the neighbour gave
+    ``doubt``: why it could not be sure that its file was the latest (``release_guard.Doubt``); empty: it was
     """
 
-    neighbour: str
-    incarnation: int
-    register: Register
-    left: bool = False
-    own_incarnation: int = 0
-    seals: HeldSeals = NO_SEALS
+    signed: Signed
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The chain that a bulletin's signer is verified by, as PEM; ``fingerprint``: SHA-256 of the signer's own."""
+
+    fingerprint: bytes
+    chain: bytes
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A site with which this one has a link. ``has_heard``: it has said what it has, so it may have seen bulletins."""
+
+    name: str
+    has_heard: bool
+
+
+@dataclass(frozen=True)
+class Unlinked:
+    """A site with which this one has no link any more."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A member that does not count here, by the word of this site's operator, ``at`` a time in milliseconds."""
+
+    name: str
+    at: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Included:
+    """A member that had been excluded counts again."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -176,23 +210,25 @@ class Renewed:
 
 
 Record = (
-    Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
-)
+    Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged
+) | (OwnBulletin | BoardRow | Certificate | Neighbour | Unlinked | Excluded | Included)
 
 
 @dataclass
 class Stored:
     """All that survives: the last record of everything that has a name.
 
-    * ``born``: the incarnation with which the file was made: the one time that no neighbour can move
     * ``key``: makes the ids of decisions; each file has its own, and only one in memory may do without
     * ``run``: the process that opened the file last; 0: none of this version
     * ``kept``: rewards that the site keeps for its log, by the id of the decision
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
+    * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not
+    * ``board``: what is stored of the board, own bulletins of other processes among it
+    * ``certificates``: chains of the board's signers, by fingerprint
+    * ``neighbours``: those with a link, and whether they have ever said what they have
     """
 
     numbering: Numbering
-    born: int
     times: SiteTimes = SiteTimes(0.0, 0)
     key: bytes = b""
     run: int = 0
@@ -200,8 +236,13 @@ class Stored:
     kept: dict[str, float] = field(default_factory=dict[str, float])
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    links: dict[str, Link] = field(default_factory=dict[str, Link])
     arm_changes: dict[str, ArmChanged] = field(default_factory=dict[str, ArmChanged])
+    own: Signed | None = None
+    doubtful: OwnBulletin | None = None
+    board: dict[str, BoardRow] = field(default_factory=dict[str, BoardRow])
+    certificates: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    neighbours: dict[str, bool] = field(default_factory=dict[str, bool])
+    excluded: dict[str, Excluded] = field(default_factory=dict[str, Excluded])
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -224,14 +265,26 @@ class Stored:
                     self.known[record.arm] = record.fields
                 case Released():
                     self.released[record.arm, record.level] = record.last
-                case Link():
-                    self.links[record.neighbour] = record
+                case OwnBulletin(signed, doubt):
+                    self.own, self.doubtful = (self.own, record) if doubt else (signed, None)
+                case BoardRow(site):
+                    self.board[site] = record
+                case Certificate(fingerprint, chain):
+                    self.certificates[fingerprint] = chain
+                case Neighbour(name, has_heard):
+                    self.neighbours[name] = has_heard
+                case Unlinked(name):
+                    self.neighbours.pop(name, None)
+                case Excluded(name):
+                    self.excluded[name] = record
+                case Included(name):
+                    self.excluded.pop(name, None)
                 case Opened(run):
                     self.run = run
                 case ArmChanged(change):
                     self.arm_changes[change.id] = record
                 case Renewed():
-                    self.known, self.released = {}, {}
+                    self.known, self.released, self.doubtful = {}, {}, None
 
 
 # ---------------------------------------------------------------- results and refusals
@@ -282,11 +335,3 @@ class WindowOver(Refused):
 
 class HorizonReached(Refused):
     """Nobody's mistake: the privacy of the terms is spent, since an arm's tree takes no more rewards."""
-
-
-class NoSuchNeighbour(Refused):
-    """The sender's mistake: there is no link between it and this site, or no longer."""
-
-
-class OtherFederation(Refused):
-    """The sender's mistake: its terms are not ours."""

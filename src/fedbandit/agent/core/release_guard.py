@@ -1,10 +1,13 @@
 """Whether this process may release, and what is left of a file that may be old.
 
 A snapshot that is put back, a copied folder, an image that is rolled back: an old file would release its rewards a
-second time, with other noise. So after a start, and after a pause, nothing is released until every neighbour has
-answered and none knows better, or the operator has confirmed the file (``Presence``). All of this is in memory alone: a
-process that starts again asks again, unless a witness that no disk carries has seen the file's last commit (``Mark``).
-What neighbours show later is compared with the file as it was opened.
+second time, with other noise. So after a start, and after a pause, nothing is released until every neighbour has said
+what it has and shown which bulletin of this site it holds, and none knows better; or the operator has confirmed the
+file (``Presence``). All of this is in memory alone: a process that starts again asks again, unless a witness that no
+disk carries has seen the file's last commit (``Mark``).
+
+An own bulletin is on disk before it is sent. So one with a place above the newest in the file as it was opened, which
+this process has not made, proves that another process has used the file, or a copy. Nobody else can sign one.
 
 With a file that is old a site can begin a new incarnation (``records_of_new_incarnation``). Nobody can tell in what its
 rewards were released since it was copied. So rewards that it holds and that are in none of its own releases are
@@ -13,17 +16,17 @@ are still open. What it has released stays the site's own, as others know it. Wh
 present process, or since it found that another has a copy of its file, stays as it is.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedbandit.agent.core.board import Version
+from fedbandit.agent.core.bulletin import NOWHERE, ArmEntry, Bulletin, Place
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Message, Seal, is_genuine
-from fedbandit.agent.core.records import Forgotten, Known, Link, Numbering, Record, Refused, Released, Renewed, Stored
+from fedbandit.agent.core.player import taken_back
+from fedbandit.agent.core.records import Forgotten, Known, Numbering, Record, Refused, Released, Renewed, Stored
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import NO_ARM
-from fedbandit.rules import flow
 
 __all__ = [
     "Doubt",
@@ -32,13 +35,9 @@ __all__ = [
     "Mark",
     "Presence",
     "Restored",
-    "SealPlace",
+    "drew_again",
     "records_of_new_incarnation",
 ]
-
-
-SealPlace = tuple[int, int, int]
-"""Epoch, releases and version of a link, as in a seal."""
 
 
 class FileIsOld(Refused):
@@ -54,10 +53,10 @@ class Doubt:
     """Why nothing is released now.
 
     * ``unconfirmed``: not every neighbour has answered since the start, or since a pause
-    * ``old``: a neighbour has shown a seal of this file from a later time
-    * ``split-brain``: another process of this name has spoken to a neighbour since this one started
+    * ``old``: a bulletin of this site shows what its file does not know
+    * ``split-brain``: another process of this name has spoken since this one started
 
-    ``by`` is that neighbour; ``proof`` says in words what it has shown.
+    ``by`` is the neighbour that has shown it; ``proof`` says in words what.
     """
 
     why: Literal["unconfirmed", "old", "split-brain"]
@@ -99,120 +98,162 @@ class Presence:
         self.doubt: Doubt | None = Doubt("unconfirmed") if run else None
         self.first: int | None = None
         """Decisions up to this number may be in another process's file, too, and released by it."""
-        self.parent = 0
-        """The run of the process that opened the file before; 0: none."""
-        self.others: dict[str, int] = {}
-        """Another process of this name, as a neighbour says."""
-        self.namesakes: set[str] = set()
-        """Neighbours that know a process with this name and another file. They may err, so nothing is held."""
-        self.last_incarnations: dict[str, int] = {}
-        """For each neighbour, the latest incarnation in which a process is known to have used this file."""
+        self.opened = NOWHERE
+        """The newest own place in the file when this process opened it."""
+        self.highest = NOWHERE
+        """The highest own place that is known here, whoever made it."""
+        self.answers = NOWHERE
+        """The operator answers for all own conflicts up to this place."""
+        self._incarnation = 0  # of this file's bulletins
+        self.drawn_twice: dict[str, str] = {}
+        """What shows that this process has drawn again what a neighbour had seen, by neighbour."""
         self._runs = {run}
         self._is_fresh = True  # it has been in doubt since its start
         self._before: tuple[int, Doubt | None] = 0, None  # the last new incarnation, and the doubt that it ended
         self._has_spoken = False
-        self._confirmed_by: set[str] = set()
         self._answered: set[str] = set()
-        self._opened: dict[str, SealPlace] | None = None  # where the file was on each link when it was opened
-        self._opened_anew: SealPlace = 0, 0, 0  # the same on a link that it did not know
-        self.drawn_twice: dict[str, str] = {}
-        """What shows that this process has drawn again what a neighbour had seen, by neighbour."""
+        self._confirmed_by: set[str] = set()
+        self._claimed: dict[str, bytes] = {}  # which own bulletin a neighbour has, if it is yet to be seen here
+        self._in_doubt: set[bytes] = set()  # digests of what this process has made while it was in doubt
+        self._opened_releases: Mapping[str, int] = {}
 
-    def begin(self, stored: Stored) -> None:
-        """Look at the file when it is opened first; the process remembers the rest when it has to open it again."""
+    def begin(self, stored: Stored, own: Bulletin | None, releases: Mapping[str, int], has_conflict: bool) -> None:
+        """Look at the file when it is opened first; the process remembers the rest when it has to open it again.
+
+        ``own``: the newest own bulletin in it; ``releases``: of each arm; ``has_conflict``: two have one place.
+        """
+        if own is not None:
+            self.answers, self.highest = max(self.answers, own.answers), max(self.highest, own.place)
         if self.first is not None:
             incarnation, doubt = self._before
             if stored.numbering.incarnation < incarnation:  # a new incarnation that could not be written has not begun
                 self.doubt, self._before = doubt, (0, None)
             return
-        self.first, self.parent = stored.numbering.decisions, stored.run
-        self._has_spoken = any(link.incarnation > 0 for link in stored.links.values())
-        if self.first == 0 or self.is_vouched:  # nothing in it can have been released; or all of it is there
+        self.first, self._has_spoken = stored.numbering.decisions, any(stored.neighbours.values())
+        self._open(stored.numbering.incarnation, releases)
+        doubtful = stored.doubtful
+        if doubtful is not None:
+            self._in_doubt.add(doubtful.signed.digest)
+        if self.run and doubtful is not None and doubtful.doubt == "old":
+            self.doubt = Doubt("old", "its file", "an earlier process has found that")
+        elif self.run and (has_conflict or (doubtful is not None and doubtful.doubt == "split-brain")):
+            self.doubt = Doubt("split-brain", "its file")
+        elif self.first == 0 or self.is_vouched:  # nothing in it can have been released; or all of it is there
             self._trust()
 
-    def compare_with(self, links: Mapping[str, SealPlace], releases: tuple[int, int], anew: bool = False) -> None:
-        """The file as it is opened, or as a new incarnation begins: places on links, its incarnation and releases."""
-        if self._opened is None or anew:
-            self._opened, self._opened_anew = dict(links), (*releases, 0)
-
-    @property
-    def opened_releases(self) -> int:
-        """How often the file had released anything when it was opened."""
-        return self._opened_anew[1]
+    def _open(self, incarnation: int, releases: Mapping[str, int]) -> None:
+        self.opened, self._opened_releases = max(self.highest, (incarnation, 0)), dict(releases)
+        self.highest, self._incarnation = self.opened, self.opened[0]
 
     def _trust(self) -> None:
         self.doubt, self._is_fresh = None, False
+        self._in_doubt.clear()
+
+    # ---------------------------------------------------------------- what this site shows
+
+    @property
+    def next_place(self) -> Place:
+        """Of the next own bulletin: above all that are known; what another file has said is another incarnation."""
+        incarnation, number = self.highest
+        return (incarnation, number + 1) if incarnation == self._incarnation else (incarnation + 1, 1)
+
+    def made(self, place: Place, digest: bytes) -> None:
+        """This process has made a bulletin."""
+        self.highest, self._incarnation = max(self.highest, place), place[0]
+        if self.doubt is not None:
+            self._in_doubt.add(digest)
+
+    def asks(self, neighbour: str) -> bool:
+        """Whether a neighbour has yet to show which bulletin of this site it holds: it is not told which is here."""
+        return neighbour not in self._answered
+
+    def is_withheld(self, own: Bulletin, digest: bytes, neighbours: Collection[str]) -> bool:
+        """Whether the newest own bulletin is shown to nobody yet.
+
+        In doubt it would only repeat what the file says, and whoever passes it on would seem to know it. A new file
+        first takes back what neighbours have of this site, which its first bulletin would replace.
+        """
+        if self.run == 0 or digest in self._in_doubt:
+            return False
+        return (self.is_new and bool(neighbours)) or (self.doubt is not None and self.doubt.why == "unconfirmed")
 
     # ---------------------------------------------------------------- what neighbours show
 
-    def receive(
-        self, message: Message, mine: SealPlace, key: bytes, neighbours: Callable[[], Collection[str]], decided: int
-    ) -> None:
-        """Take in what a neighbour shows; ``mine`` is the place of the seal that this site would give it now."""
-        if self.run == 0:
-            return
-        by = message.sender
-        if message.other is not None and message.other.run not in self._runs:
-            self.others[by] = message.other.run
-        for seal in (message.most, message.other):
-            if seal is None or (seal.run in self._runs and seal.place <= mine):
-                continue
-            if is_genuine(seal, key, by):
-                self._examine(seal, mine, by, decided)
-            elif seal.other == self.run and seal.run not in self._runs:
-                self.namesakes.add(by)
-        if self.doubt is not None and self.doubt.why == "unconfirmed" and message.to_run == self.run:
-            self._answered.add(by)
-            if self._is_known(message.most, key, by) or not self._has_spoken:
-                self._confirmed_by.add(by)
-            self._answered.intersection_update(neighbours())
+    @property
+    def is_new(self) -> bool:
+        """Whether no neighbour has ever shown what it has of this site."""
+        return not self._has_spoken and not self._answered
 
-    def _examine(self, seal: Seal, mine: SealPlace, by: str, decided: int) -> None:
-        """A genuine seal of another process, or of this one from a time that it does not know.
+    def receive_have(self, by: str, version: Version | None, is_known: bool) -> None:
+        """A neighbour says what it has of this site. ``is_known``: that bulletin is here.
 
-        The second is of a machine whose memory was rolled back, too. If the other process knew of this one, if its
-        file was last opened by this one, or if this one was sure already, both may hold the same decisions.
+        If it is not, the neighbour sends it, since it was not told what is here.
         """
-        self.last_incarnations[by] = max(self.last_incarnations.get(by, 0), seal.incarnation)
-        knows_this = not self._runs.isdisjoint({seal.run, seal.other, seal.parent})
-        known = mine if knows_this else self._place_as_opened(by, mine)
-        is_later = seal.place > known and (seal.run in self._runs or seal.other not in self._runs)
-        if (seal.incarnation, seal.releases) > known[:2] or is_later:
-            if not knows_this and seal.incarnation == known[0] and seal.releases > known[1] < mine[1]:
-                self.drawn_twice[by] = (
-                    f"{by} has seen {seal.releases} releases of this data folder, which had {known[1]} when it was "
-                    f"opened and has {mine[1]} now"
-                )
-            self._doubt(Doubt("old", by, _proof(seal, known, by)), knows_this, decided)
-        elif seal.other == self.run:
-            self._doubt(Doubt("split-brain", by), knows_this, decided)
+        if version is None:
+            self._answered.add(by)
+        elif is_known:
+            self._answer(by, version.digest)
+        else:
+            self._claimed[by] = version.digest
 
-    def _place_as_opened(self, by: str, mine: SealPlace) -> SealPlace:
-        """A process that did not come after this one had a file that this one should have opened, or a later one."""
-        place = (self._opened or {}).get(by, self._opened_anew)
-        return place if place[0] == mine[0] else mine  # the link, or the site, has begun another incarnation since
+    def _answer(self, by: str, digest: bytes) -> None:
+        self._answered.add(by)
+        if digest not in self._in_doubt:
+            self._confirmed_by.add(by)
 
-    def _doubt(self, found: Doubt, knows_this: bool, decided: int) -> None:
+    def receive_own(self, it: Bulletin, digest: bytes, by: str, releases: Mapping[str, int], decided: int) -> bool:
+        """Take in an own bulletin that came from a neighbour; whether it is of an earlier file of this site.
+
+        ``releases`` are those of this site now, by arm; ``decided`` is its last decision.
+        """
+        mine, self.highest = self.highest, max(self.highest, it.place)
+        is_lost = self.first == 0 and self.is_new  # also if its clock was ahead
+        if is_lost:
+            self.opened = max(self.opened, it.place)
+        elif it.place > max(self.opened, self.answers) and not (it.run in self._runs and it.place <= mine):
+            self._examine(it, by, mine, releases, decided)
+        for name in [name for name, claimed in self._claimed.items() if claimed == digest]:
+            del self._claimed[name]
+            self._answer(name, digest)
+        return is_lost or it.incarnation < self.opened[0]
+
+    def _examine(self, it: Bulletin, by: str, mine: Place, releases: Mapping[str, int], decided: int) -> None:
+        """Another process has made a bulletin, or this one at a time that it does not know, as a restored machine.
+
+        If the other has opened a file of this process's time, or of its start, both may hold the same decisions.
+        """
+        knows_this = self.opened < it.opened <= mine
+        known = releases if knows_this else self._opened_releases
+        lacking = [entry for entry in it.arms if entry.releases > known.get(entry.name, 0)]
+        again = [
+            entry for entry in lacking if not knows_this and releases.get(entry.name, 0) > known.get(entry.name, 0)
+        ]
+        if again:
+            name, before, now = again[0].name, known.get(again[0].name, 0), releases[again[0].name]
+            self.drawn_twice[by] = (
+                f"{by} has seen {again[0].releases} releases of {name!r} of this data folder, which had {before} when "
+                f"it was opened and has {now} now"
+            )
+        is_unsure = self._is_fresh and self.doubt is not None and self.doubt.why == "unconfirmed"
+        if is_unsure or lacking or it.run in self._runs:
+            found = Doubt("old", by, _proof(it, self.opened, lacking, known, by))
+        else:
+            found = Doubt("split-brain", by)
+        self.doubt_that(found, self.opened <= it.opened <= mine, decided)
+
+    def doubt_that(self, found: Doubt, may_hold: bool, decided: int) -> None:
+        """Something speaks against this process; the first time, decisions so far may be another's, too."""
         is_first = self.doubt is None or self.doubt.why == "unconfirmed"
-        if is_first and (knows_this or not self._is_fresh):
+        if is_first and (may_hold or not self._is_fresh):
             self.first = decided
         if self.doubt is None or _RANK[found.why] > _RANK[self.doubt.why]:
             self.doubt = found
 
-    def _is_known(self, most: Seal | None, key: bytes, by: str) -> bool:
-        """Whether a seal shows that the neighbour knew this file before.
-
-        One of a process that was not sure, or of this one, would only repeat what the file says.
-        """
-        is_other = most is not None and most.sure and (most.run not in self._runs or not self._is_fresh)
-        return most is not None and is_other and is_genuine(most, key, by)
-
     def forget(self, neighbour: str) -> None:
-        """A neighbour has left."""
-        for known in (self._answered, self._confirmed_by, self.namesakes):
+        """There is no link with it any more."""
+        for known in (self._answered, self._confirmed_by):
             known.discard(neighbour)
-        self.others.pop(neighbour, None)
-        self.last_incarnations.pop(neighbour, None)
+        self._claimed.pop(neighbour, None)
 
     def is_waiting(self, neighbours: Collection[str]) -> Literal["for one", "for some", "for none", "no"]:
         """For whom a process waits before it releases: nobody knows its file, not all, or all have answered; or not."""
@@ -220,36 +261,40 @@ class Presence:
             return "no"
         if self.waits_for(neighbours):
             return "for some"
-        return "for none" if self._confirmed_by else "for one"
+        return "for none" if self._confirmed_by or not self._has_spoken else "for one"
 
     def waits_for(self, neighbours: Collection[str]) -> tuple[str, ...]:
         """The neighbours that have not answered a process which waits."""
         is_waiting = self.doubt is not None and self.doubt.why == "unconfirmed"
         return tuple(name for name in neighbours if is_waiting and name not in self._answered)
 
-    def go_on(self, neighbours: Collection[str]) -> None:
-        """Every neighbour has answered, one knows the file, and the driver has waited for another process to speak."""
-        if self.is_waiting(neighbours) == "for none":
-            self._trust()
+    def go_on(self, neighbours: Collection[str]) -> bool:
+        """Every neighbour has answered, and the driver has waited for another process to speak; whether it goes on."""
+        if self.is_waiting(neighbours) != "for none":
+            return False
+        self._trust()
+        return True
 
     def pause(self, run: int) -> None:
         """The process has stood still: another may have been started with its file meanwhile. It asks again."""
         if self.run and self.doubt is None:
             self._rename(run)
             self.doubt = Doubt("unconfirmed")
-            self._answered.clear()
-            self._confirmed_by.clear()
+            for known in (self._answered, self._confirmed_by, self._claimed):
+                known.clear()
 
     # ---------------------------------------------------------------- the operator
 
-    def confirm(self, run: int) -> None:
+    def confirm(self, run: int, has_conflict: bool) -> None:
         """The operator says: this process lives, its file is the latest. It goes on as another run."""
-        if self.doubt is None:
+        if self.doubt is None and not has_conflict:
             return
-        if self.doubt.why == "old":
+        if self.doubt is not None and self.doubt.why == "old":
             raise FileIsOld(
                 f"the file is old: {self.doubt.proof}. 'fedbandit restore' begins a new incarnation with it"
             )
+        if has_conflict or (self.doubt is not None and self.doubt.why == "split-brain"):
+            self.answers = self.highest
         self._rename(run)
         self._trust()
 
@@ -258,10 +303,11 @@ class Presence:
         if self.run and self.doubt is None:
             raise FileIsCurrent("the file is current: there is nothing to restore")
 
-    def renewed(self, run: int, incarnation: int) -> None:
+    def renewed(self, run: int, incarnation: int, releases: Mapping[str, int]) -> None:
         """A new incarnation has begun: all that it can release was collected by this process."""
-        self._before = incarnation, self.doubt
+        self._before, self.answers = (incarnation, self.doubt), self.highest
         self._rename(run)
+        self._open(incarnation, releases)
         self._trust()
 
     def _rename(self, run: int) -> None:
@@ -269,18 +315,64 @@ class Presence:
             raise InvalidArgument("run", run, "a number that was not used before")
         self.run = run
         self._runs.add(run)
-        self.others.clear()
-        self.namesakes.clear()
+
+    # ---------------------------------------------------------------- warnings
+
+    def warnings(self, doubt: Doubt | None, waits_for: Sequence[str]) -> Iterator[str]:
+        """Why nothing is released here, and what may have been released twice; ``doubt`` as the site has it."""
+        match doubt:
+            case Doubt("unconfirmed"):
+                whom = f"It waits for {', '.join(waits_for)}." if waits_for else "They are being asked."
+                yield (
+                    f"nothing is released until all neighbours have answered that this data folder is the latest. "
+                    f"{whom} That happens by itself. Only if they will not, and no copy of the folder has run since it "
+                    "last ran here: 'fedbandit confirm'."
+                )
+            case Doubt("old", _, proof):
+                yield (
+                    f"this data folder is old: {proof}. Nothing is released. If another process uses the later one, "
+                    "stop this one. If the later one is lost, begin a new incarnation with this one: "
+                    "'fedbandit restore'."
+                )
+            case Doubt("split-brain", by):
+                yield (
+                    f"another process speaks as this site: {by} has shown a bulletin that this one has not made. "
+                    "Neither releases anything. Stop one of them, then tell the other: 'fedbandit confirm'."
+                )
+            case _:
+                pass
+        for shown in self.drawn_twice.values():
+            yield (
+                f"rewards may have been released twice: {shown}. For those rewards epsilon counts twice. An old copy "
+                "of the folder was used."
+            )
 
 
-def _proof(seal: Seal, mine: SealPlace, by: str) -> str:
-    """Why a seal shows that a file is old, in words."""
-    incarnation, releases, _ = mine
-    if seal.incarnation > incarnation:
-        return f"{by} knows a later incarnation of this site, which began with this folder"
-    if seal.releases > releases:
-        return f"{by} knows of {seal.releases} releases, it has {releases}"
-    return f"{by} has received a message of it from a later time"
+def _proof(it: Bulletin, opened: Place, lacking: Sequence[ArmEntry], known: Mapping[str, int], by: str) -> str:
+    """Why a bulletin shows that a file is old, in words."""
+    if it.incarnation > opened[0]:
+        return f"{by} knows a later incarnation of this site"
+    if lacking:
+        entry = lacking[0]
+        return f"{by} knows of {entry.releases} releases of {entry.name!r}, it has {known.get(entry.name, 0)}"
+    return f"{by} has a bulletin of this site from a later time"
+
+
+def drew_again(before: Bulletin, now: Bulletin) -> str:
+    """What of two bulletins of one site shows that rewards may have been released twice, in words; empty: nothing.
+
+    The later is of a process that was started with a file that lacked the earlier one, and has released since.
+    """
+    if now.run == before.run or not now.opened < before.place < now.place:
+        return ""
+    for it in now.arms:
+        known = before.by_arm.get(it.name)
+        if known is not None and known.releases > 0 and (known.releases, known.row) != (it.releases, it.row):
+            return (
+                f"it was started with a data folder that lacked what it had released of {it.name!r}, and has released "
+                "since"
+            )
+    return ""
 
 
 # ---------------------------------------------------------------- a new incarnation with an old file
@@ -308,25 +400,33 @@ class Restored:
 
 
 def records_of_new_incarnation(
-    stored: Stored, terms: Federation, incarnation: int, first: int, incarnations: Mapping[str, int]
+    stored: Stored, terms: Federation, names: Sequence[str], incarnation: int, first: int, told: Mapping[str, ArmEntry]
 ) -> tuple[tuple[Record, ...], Restored]:
     """The records that begin it, and what they drop; decisions up to the number ``first`` are not this process's.
 
-    ``incarnations``: the next one on each link, which may be later than the site's: what one neighbour says of it moves
-    no other link.
+    ``told``: the newest own bulletin, by arm. Where it knows more releases than the file, they are the site's.
     """
     unplayed = [it for it in stored.decisions.values() if it.is_open]
     doubtful = [it for it in unplayed if it.number <= first]
     known = dict(_known_by_releases(stored, terms))
     collected = sum(fields["n"] for arm, fields in stored.known.items() if arm != NO_ARM)
     dropped = collected - sum(fields["n"] for arm, fields in known.items() if arm != NO_ARM)
+    later = {
+        name: told[name]
+        for k, name in enumerate(names)
+        if name in told and told[name].releases >= known.get(k, {}).get("releases", 1)
+    }
+    rest = {
+        k: fields for k, fields in known.items() if k == NO_ARM or names[k] not in later or not terms.page.take_back
+    }
+    file = Stored(stored.numbering, known=rest)
     records: list[Record] = [
         Renewed(),
         Numbering(incarnation, stored.numbering.decisions),
         *(Forgotten(it.id) for it in doubtful),
-        *(Known(arm, fields) for arm, fields in known.items()),
-        *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in known),
-        *(_without_flow(link, incarnations[link.neighbour]) for link in stored.links.values()),
+        *(Known(arm, fields) for arm, fields in rest.items()),
+        *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in rest),
+        *taken_back(terms, names, file, later, frozenset(later)),
     ]
     rewarded = sum(it.reward is not None for it in doubtful)
     kept = len(unplayed) - len(doubtful)
@@ -341,13 +441,6 @@ def _known_by_releases(stored: Stored, terms: Federation) -> Iterator[tuple[int,
     """
     if terms.page.noise_due is None:
         yield from stored.known.items()
-    elif isinstance(terms.policy, FedBatch):
+    elif terms.page.take_back is not None:
         for arm, fields in stored.known.items():
             yield arm, fields if arm == NO_ARM else {**fields, "n": fields["released"], "total": 0}
-
-
-def _without_flow(link: Link, own_incarnation: int) -> Link:
-    """The neighbour brings the flow back, as after a lost disk."""
-    return Link(
-        link.neighbour, link.incarnation, flow.empty(len(link.register[0]) // 2), link.left, own_incarnation, link.seals
-    )

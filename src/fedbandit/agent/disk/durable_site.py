@@ -11,7 +11,6 @@ from contextlib import suppress
 from time import monotonic  # noqa: TID251  # how long a commit takes decides where the next is written
 from typing import NamedTuple, TypeVar
 
-from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.records import Record, Refused, Step, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
@@ -34,7 +33,6 @@ class _Writing(NamedTuple):
     """Events whose records a thread is writing; or none, and it erases."""
 
     group: list[_Waiting]
-    arms: Arms
     done: "Future[float]"
     erases: bool = False
 
@@ -61,10 +59,10 @@ class DurableSite:
         self._pace = 0.0  # seconds that the last commit took
         self._journal: SqliteJournal | None = None
         self._site: Site | None = None
+        self.on_records: Callable[[tuple[Record, ...]], None] | None = None
+        """Whom to tell of the records of each event that has any; they are not on disk yet."""
         self.problem: JournalError | None = None
         """Why a write failed; the runtime clears it when the disk accepts writes again."""
-        self.arms_on_disk: Arms
-        """The arms as the file has them: what others may receive."""
         self._loaded()
 
     # ---------------------------------------------------------------- events
@@ -87,6 +85,16 @@ class DurableSite:
             await self._on_disk(())  # the reason of a refusal must survive a crash
             raise
         await self._on_disk(step.records)
+        return step.result
+
+    def at_once(self, event: Callable[[Site], Step[_Result]]) -> _Result:
+        """Run an event, and write its records with those of the next: for what shows nobody anything of this site.
+
+        So what comes over a link does not wait for the disk.
+        """
+        step = self._stepped(event)
+        if step.records:
+            self._wait(step.records, None)
         return step.result
 
     def _stepped(self, event: Callable[[Site], Step[_Result]]) -> Step[_Result]:
@@ -112,13 +120,20 @@ class DurableSite:
         if not self._waiting and self._writing is None:
             asyncio.get_running_loop().call_soon(self._write_next)
         self._waiting.append(_Waiting(records, written))
+        if records and self.on_records is not None:
+            self.on_records(records)
 
     # ---------------------------------------------------------------- what is shown
 
     async def shown(self, read: Callable[[Site], _Result]) -> _Result:
-        """What ``read`` finds now, once all that it may show is on disk. Others go on meanwhile."""
+        """What ``read`` finds now, once all that it may show is on disk. Others go on meanwhile.
+
+        To look changes nothing: it writes no record, and opens no file that was closed after an error.
+        """
+        if self._site is None:
+            raise _as_journal_error(self.problem or JournalError("the file is closed"))
         try:
-            return read(self._loaded())
+            return read(self._site)
         finally:
             await self._on_disk(())  # also the reason of a refusal must survive a crash
 
@@ -144,7 +159,7 @@ class DurableSite:
             self._erase()
             return
         erased: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._in_thread([_Waiting((), erased)], self.arms_on_disk, self._erase, erases=True)
+        self._in_thread([_Waiting((), erased)], self._erase, erases=True)
         await erased
 
     def _erase(self) -> float:
@@ -161,12 +176,13 @@ class DurableSite:
 
     def _loaded(self) -> Site:
         if self._site is None:
-            self._journal = self._open_journal()
             try:
+                self._journal = self._open_journal()
                 self._site = self._make_site(self._journal.load())
-                self.arms_on_disk = self._site.arms
-            except BaseException:
+            except BaseException as error:
                 self._forget()
+                if isinstance(error, JournalError):
+                    self.problem = error
                 raise
         return self._site
 
@@ -186,11 +202,11 @@ class DurableSite:
                 self._commit()
             return
         group = self._gathered()
-        self._in_thread(group, self._loaded().arms, lambda: self._written(group))
+        self._in_thread(group, lambda: self._written(group))
 
-    def _in_thread(self, group: list[_Waiting], arms: Arms, work: Callable[[], float], erases: bool = False) -> None:
+    def _in_thread(self, group: list[_Waiting], work: Callable[[], float], erases: bool = False) -> None:
         loop, done = asyncio.get_running_loop(), self._thread.submit(work)
-        self._writing = _Writing(group, arms, done, erases)
+        self._writing = _Writing(group, done, erases)
         done.add_done_callback(lambda _: _soon(loop, lambda: self._finish(done)))
 
     def _finish(self, done: "Future[float]") -> None:
@@ -211,7 +227,6 @@ class DurableSite:
             except BaseException as error:
                 self._fail(group, error)
                 raise
-            self.arms_on_disk = self._loaded().arms
             _resume(group)
 
     def _join(self) -> None:
@@ -219,14 +234,14 @@ class DurableSite:
         if self._writing is None:
             return
         error = self._writing.done.exception()
-        (group, arms, done, erases), self._writing = self._writing, None
+        (group, done, erases), self._writing = self._writing, None
         if error is not None and erases:
             _fail_waiting(group, error)  # and nobody else: no event depends on it
             return
         if error is not None:
             self._fail([*group, *self._gathered()], error)  # those that ran after it have not happened, either
             raise error
-        self._pace, self.arms_on_disk = done.result(), arms
+        self._pace = done.result()
         _resume(group)
 
     def _gathered(self) -> list[_Waiting]:

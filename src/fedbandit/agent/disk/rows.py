@@ -28,34 +28,36 @@ from zlib import crc32
 
 from fedbandit.agent.core import records as kinds
 from fedbandit.agent.core.arms import ArmChanged, Arms, change_from
+from fedbandit.agent.core.board import BoardRow, Kept
+from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.decisions import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import as_text, from_text
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-SCHEMA = 8
+SCHEMA = 9
 """The version of the tables. A file of another one is refused."""
 
 _TABLES = (
     """CREATE TABLE agent (
-        one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, key BLOB,
+        one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, key BLOB,
         identity BLOB, incarnation INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL, is_stale INTEGER,
         commits INTEGER, run INTEGER, checksum INTEGER
     ) STRICT""",
-    """CREATE TABLE link (
-        neighbour TEXT PRIMARY KEY, incarnation INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
-        own_incarnation INTEGER, seals TEXT
+    """CREATE TABLE board (
+        site TEXT, digest BLOB, rank INTEGER, body BLOB, signature BLOB, signer BLOB, since REAL,
+        PRIMARY KEY (site, digest)
     ) STRICT""",
+    "CREATE TABLE own (is_doubtful INTEGER PRIMARY KEY, body BLOB, signature BLOB, signer BLOB, doubt TEXT) STRICT",
+    "CREATE TABLE neighbour (name TEXT PRIMARY KEY, has_heard INTEGER) STRICT",
+    "CREATE TABLE excluded (name TEXT PRIMARY KEY, at INTEGER, reason TEXT) STRICT",
     # Without row ids a decision is in one tree, not in two.
     """CREATE TABLE decision (
         id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
         cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB, checksum INTEGER
     ) STRICT, WITHOUT ROWID""",
     "CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT",
-    """CREATE TABLE arm_change (
-        id TEXT PRIMARY KEY, content TEXT, certificates BLOB, signature BLOB, accepted INTEGER
-    ) STRICT""",
+    "CREATE TABLE arm_change (id TEXT PRIMARY KEY, content TEXT, accepted INTEGER) STRICT",
     "CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT",
     "CREATE TABLE kept (place INTEGER PRIMARY KEY, content BLOB) STRICT",
     "CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT",
@@ -99,6 +101,10 @@ class Checksums:
         """A small table has no rows any more."""
         for where in [it for it in self._rows if it[0] == table]:
             self._total -= self._rows.pop(where)
+
+    def remove(self, table: str, key: Any) -> None:
+        """A row of a small table is not there any more."""
+        self._total -= self._rows.pop((table, key), 0)
 
     def change(self, before: int, after: int) -> None:
         """A row of a large table has another checksum now; 0 for a row that is not there."""
@@ -216,12 +222,68 @@ def _padded(text: str) -> str:
     return text.ljust(-(-max(len(text), 1) // BLOCK) * BLOCK)
 
 
+# ---------------------------------------------------------------- the board, and other small tables
+
+_SMALL = ("own", "neighbour", "excluded")
+"""Tables of few columns, the first of which is the key."""
+
+_READ_BOARD = "SELECT site, digest, rank, body, signature, signer, since FROM board ORDER BY site, rank"
+_WRITE_BULLETIN = (
+    "INSERT INTO board VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (site, digest) DO UPDATE SET rank = excluded.rank, "
+    "signature = excluded.signature, signer = excluded.signer, since = excluded.since"
+)
+
+
+class BoardRows:
+    """The table of an open file: the bulletins that are kept of each site, in their order."""
+
+    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
+        """For an open file."""
+        self._file, self._sums = file, sums
+        self._kept: dict[str, dict[bytes, tuple[Any, ...]]] = {}  # without bodies: a digest tells which
+
+    def add_up(self) -> None:
+        """Add the checksums of all rows."""
+        for site, digest, *row in self._file.execute(_READ_BOARD):
+            self._note(site, digest, *row)
+
+    def _note(self, site: str, digest: bytes, *row: Any) -> None:
+        rank, _, *rest = row
+        self._kept.setdefault(site, {})[digest] = rank, *rest
+        self._sums.put("board", (site, digest), repr(row))
+
+    def read(self) -> list[BoardRow]:
+        """What is kept of each site."""
+        found: dict[str, list[Kept]] = {}
+        for site, digest, _, body, signature, signer, since in self._file.execute(_READ_BOARD):
+            kept = Kept(Signed(body, signature, signer), since)
+            if (said := kept.signed.digest) != digest:
+                raise InvalidArgument(f"board[{site}]", digest.hex(), f"{said.hex()}, as its content says")
+            found.setdefault(site, []).append(kept)
+        return [BoardRow(site, tuple(kept)) for site, kept in found.items()]
+
+    def write(self, record: BoardRow) -> None:
+        """Replace what is kept of a site: only what has changed is written."""
+        site, before = record.site, self._kept.get(record.site, {})
+        after = {it.signed.digest: (rank, it) for rank, it in enumerate(record.kept)}
+        for digest in [it for it in before if it not in after]:
+            self._file.execute("DELETE FROM board WHERE site = ? AND digest = ?", (site, digest))
+            self._sums.remove("board", (site, digest))
+            del before[digest]
+        for digest, (rank, (signed, since)) in after.items():
+            rest = signed.signature, signed.signer, since + 0.0
+            if before.get(digest) != (rank, *rest):
+                row = rank, signed.body, *rest
+                self._file.execute(_WRITE_BULLETIN, (site, digest, *row))
+                self._note(site, digest, *row)
+
+
 # ---------------------------------------------------------------- changes of the arms
 
 
-_READ = "SELECT id, content, certificates, signature, accepted FROM arm_change ORDER BY rowid"
+_READ = "SELECT id, content, accepted FROM arm_change ORDER BY rowid"
 _WRITE = (
-    "INSERT INTO arm_change VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET accepted = excluded.accepted "
+    "INSERT INTO arm_change VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET accepted = excluded.accepted "
     "WHERE excluded.accepted >= accepted"  # what was accepted stays so, or its arm would get another number
 )
 
@@ -240,8 +302,8 @@ class ArmRows:
 
     def read(self) -> Iterator[ArmChanged]:
         """All changes."""
-        for name, content, certificates, signature, accepted in self._file.execute(_READ):
-            change = change_from(content.encode(), certificates, signature)
+        for name, content, accepted in self._file.execute(_READ):
+            change = change_from(content)
             if change.id != name:
                 raise InvalidArgument("arm_change", name, f"{change.id}, as its content says")
             yield ArmChanged(change, accepted)
@@ -249,7 +311,7 @@ class ArmRows:
     def write(self, record: ArmChanged) -> None:
         """Add a change, or note that it was accepted."""
         change = record.change
-        row = change.content.decode(), change.certificates, change.signature, record.accepted
+        row = change.content, record.accepted
         if self._file.execute(_WRITE, (change.id, *row)).rowcount == 1:
             self._sums.put("arm_change", change.id, repr(row))
 
@@ -264,7 +326,6 @@ class AgentRow:
     name: str
     federation: str
     terms: str
-    born: int
     key: bytes
     identity: bytes
     incarnation: int
@@ -278,7 +339,7 @@ class AgentRow:
 
     def fixed(self) -> int:
         """The checksum of what never changes."""
-        row = self.name, self.federation, self.terms, self.born, self.key, self.identity
+        row = self.name, self.federation, self.terms, self.key, self.identity
         return checksum(repr(row).encode())
 
     def changing(self) -> tuple[tuple[Any, ...], int]:
@@ -311,7 +372,7 @@ def _checksum_of_decision(
     return checksum(b"".join((numbers, name.encode(), *hashes)))  # SQLite has no -0.0
 
 
-_AGENT = "name, federation, terms, born, key, identity"
+_AGENT = "name, federation, terms, key, identity"
 _CHANGING = ("incarnation", "decisions", "clock", "late", "since", "is_stale", "commits", "run")
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
@@ -324,11 +385,6 @@ _CHANGE_DECISION = (
 )
 _CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
 _DROP_DECISION = "DELETE FROM decision WHERE id = ? RETURNING checksum"
-_WRITE_LINK = (
-    "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
-    "incarnation = excluded.incarnation, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
-    "has_left = excluded.has_left, own_incarnation = excluded.own_incarnation, seals = excluded.seals"
-)
 _WRITE_RELEASED = (  # later pulls or nothing: an interval has one release, for ever
     "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("
     "(SELECT last FROM released WHERE arm = ?1 AND level = ?2), 0) "
@@ -354,6 +410,7 @@ class Rows:
         self._waiting = RewardPlaces(file, self._sums, "waiting")
         self._kept = RewardPlaces(file, self._sums, "kept")
         self._arms = ArmRows(file, self._sums)
+        self._board = BoardRows(file, self._sums)
 
     # ---------------------------------------------------------------- checksums
 
@@ -377,7 +434,7 @@ class Rows:
 
     def _add_up(self) -> None:
         rows = self._file.execute
-        for table in ("link", "waiting", "kept"):
+        for table in ("waiting", "kept", *_SMALL):
             for key, *row in rows(f"SELECT * FROM {table}"):  # noqa: S608
                 self._sums.put(table, key, repr(tuple(row)))
         for arm, fields in rows("SELECT arm, fields FROM known"):
@@ -385,6 +442,7 @@ class Rows:
         for arm, level, last in rows("SELECT * FROM released"):
             self._sums.put("released", (arm, level), repr(last))
         self._arms.add_up()
+        self._board.add_up()
 
     def identify(self, identity: bytes) -> None:
         """Make it another file, whose commits are counted anew."""
@@ -398,9 +456,7 @@ class Rows:
         """What the records add up to."""
         rows, agent = self._file.execute, self.agent
         times = kinds.SiteTimes(agent.clock, agent.late, agent.since)
-        stored = kinds.Stored(
-            kinds.Numbering(agent.incarnation, agent.decisions), agent.born, times, agent.key, agent.run
-        )
+        stored = kinds.Stored(kinds.Numbering(agent.incarnation, agent.decisions), times, agent.key, agent.run)
         waiting = self._waiting.read()
         for name, number, arm, at, played, late, rewarded, cancelled, *asked in rows(_READ_DECISIONS):
             flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
@@ -408,11 +464,11 @@ class Rows:
         stored.kept = self._kept.read()
         stored.apply(kinds.Known(arm, fields) for arm, fields in self._known.read())
         stored.apply(kinds.Released(*row) for row in rows("SELECT * FROM released"))
-        for neighbour, incarnation, flow, version, writer, left, own, seals in rows(
-            "SELECT * FROM link ORDER BY rowid"
-        ):
-            register = tuple(json.loads(flow)), (version, writer)
-            stored.apply([kinds.Link(neighbour, incarnation, register, bool(left), own, from_text(seals))])
+        stored.apply(kinds.Neighbour(name, bool(heard)) for name, heard in rows("SELECT * FROM neighbour"))
+        stored.apply(kinds.Excluded(*row) for row in rows("SELECT * FROM excluded ORDER BY rowid"))
+        for *signed, doubt in rows("SELECT body, signature, signer, doubt FROM own ORDER BY is_doubtful"):
+            stored.apply([kinds.OwnBulletin(Signed(*signed), doubt)])
+        stored.apply(self._board.read())
         stored.apply(self._arms.read())
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
         terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
@@ -441,11 +497,19 @@ class Rows:
                     self.agent.is_stale = 1
             case kinds.Numbering(incarnation, decisions):
                 self.agent.incarnation, self.agent.decisions = incarnation, decisions
-            case kinds.Link(neighbour, incarnation, (flow, (version, writer)), left, own_incarnation, seals):
-                numbers = f"[{', '.join(map(repr, flow))}]"  # as ``json.dumps`` writes them, which takes longer
-                row = incarnation, numbers, version, writer, int(left), own_incarnation, as_text(seals)
-                self._file.execute(_WRITE_LINK, (neighbour, *row))
-                self._sums.put("link", neighbour, repr(row))
+            case BoardRow():
+                self._board.write(record)
+            case kinds.OwnBulletin(signed, doubt):
+                self._drop("own", "is_doubtful", 1)
+                self._put("own", int(doubt != ""), signed.body, signed.signature, signed.signer, doubt)
+            case kinds.Neighbour(name, has_heard):
+                self._put("neighbour", name, int(has_heard))
+            case kinds.Unlinked(name):
+                self._drop("neighbour", "name", name)
+            case kinds.Excluded(name, at, reason):
+                self._put("excluded", name, at, reason)
+            case kinds.Included(name):
+                self._drop("excluded", "name", name)
             case kinds.SiteTimes(clock, late, since):
                 self.agent.clock, self.agent.late, self.agent.since = clock, late, since
             case kinds.Released(arm, level, last):
@@ -457,6 +521,7 @@ class Rows:
             case ArmChanged():
                 self._arms.write(record)
             case kinds.Renewed():
+                self._drop("own", "is_doubtful", 1)
                 self.has_old_values = True
                 self._known.clear()
                 self._file.execute("DELETE FROM released")
@@ -470,6 +535,14 @@ class Rows:
                 self.has_old_values |= self._kept.drop(name)
                 for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
+
+    def _put(self, table: str, key: str | bytes | int, *row: Any) -> None:
+        self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES (?{', ?' * len(row)})", (key, *row))  # noqa: S608
+        self._sums.put(table, key, repr(row))
+
+    def _drop(self, table: str, column: str, key: str | int) -> None:
+        self._file.execute(f"DELETE FROM {table} WHERE {column} = ?", (key,))  # noqa: S608
+        self._sums.remove(table, key)
 
     def _write_decision(self, it: kinds.DecisionRecord) -> None:
         self.has_old_values |= self._waiting.drop(it.id)
@@ -500,9 +573,9 @@ def make_file(name: str, terms: Federation, incarnation: int, identity: bytes) -
         blank = ((arm, _padded("")) for arm in range(NO_ARM, terms.num_arms))  # a row for each arm, in order
         file.executemany("INSERT INTO known VALUES (?, ?)", blank)
         shown = terms.digest(), json.dumps(terms.terms())
-        row = AgentRow(name, *shown, incarnation, token_bytes(KEY_SIZE), identity, incarnation, 0)
+        row = AgentRow(name, *shown, token_bytes(KEY_SIZE), identity, incarnation, 0)
         columns = f"{_AGENT}, {', '.join(_CHANGING)}"
-        file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 14})", astuple(row))  # noqa: S608
+        file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 13})", astuple(row))  # noqa: S608
         Rows(file).seal()
         file.execute(f"PRAGMA user_version = {SCHEMA}")
         content = bytearray(file.serialize())

@@ -1,113 +1,146 @@
-"""Keeps the links of one agent: admits neighbours that call, and dials the others when their clocks tick.
+"""Keeps a link with every neighbour, and passes on what one of them has not seen: one connection, whichever end dials.
 
-``core.site`` performs an exchange, ``transport`` carries the bytes.
-
-Each link has a Poisson clock, owned by the end that dials. If the rates are equal, all clocks together choose one
-uniform edge at a time, which is the gossip of Algorithm 1, line 17, in continuous time.
+When a link opens, both ends say what they have (``Have``) and send what the other lacks. Afterwards each new bulletin
+goes out at once; of each site only the newest waits, so a slow reader costs bounded memory. ``Have`` follows again from
+time to time. What a link does is idempotent: lost, repeated and crossing frames need no thought.
 """
 
 import asyncio
+import hmac
+import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
+from typing import Any
 
-import grpc
-
+from fedbandit.agent.core.board import Have as Versions
+from fedbandit.agent.core.bulletin import Place, Signed
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Message, has_averaged
-from fedbandit.agent.core.records import NoSuchNeighbour, OtherFederation, Refused
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
-from fedbandit.agent.gossip import wire
-from fedbandit.agent.gossip.arm_spread import ArmSpread
-from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import Dialler, IncomingCall, NeighbourUnreachable, Pace, TurnedAway, TurnsAway
-from fedbandit.agent.gossip.tunnel import in_any_case
-from fedbandit.agent.gossip.wire import WireError
-from fedbandit.agent.process.config import Neighbour
+from fedbandit.agent.gossip import frames
+from fedbandit.agent.gossip.connection import Closed, Connection, dial
+from fedbandit.agent.gossip.frames import Bulletin, Certificate, FrameError, Have, Refusal, place_in
+from fedbandit.agent.gossip.listener import Listener
+from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures, fingerprint
+from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words, spoken_to
+from fedbandit.agent.process.config import Address, Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
-__all__ = ["SILENT_AFTER", "NeighbourLinks", "NeighbourStatus"]
+__all__ = ["SILENT_AFTER", "TERMS_DIFFER", "Links", "NeighbourStatus", "word"]
+
+# Seconds.
+HAVE_EVERY, TENDED_EVERY = 30.0, 2.5
+PING_AFTER, DEAD_AFTER = 10.0, 20.0  # of silence: a firewall may have dropped the connection without a word
+PROBED = 3.0  # in which an old connection must answer when its neighbour comes with another
+RETRY, LONGEST_RETRY, RETRY_REFUSED = 0.5, 5.0, 30.0  # between attempts to dial: first, most, most where we are refused
+PAUSE, LONGEST_PAUSE, FORGOTTEN = 10.0, 600.0, 3600.0  # a link rests after a forged bulletin; twice as long next time
+
+RATE, AT_ONCE = 2.0, 10.0
+"""Bulletins of one site in a second that are taken from one link; so many may come at once. An honest site makes one a
+second, and more only where arms change."""
+
+OF_ONE_SITE = 8
+"""The most bulletins of one site that wait to be verified: its newest, or both halves of a conflict and what counts."""
+
+MOST_WAITING = 2**23
+"""Bytes that wait to be verified, after which no more is read from a link."""
+
+BATCH, QUICK = 16, 0.001
+"""The most bulletins that are verified together; in a thread where that takes more than so many seconds."""
+
+NOT_OPEN_YET, CHAINS = 4, 256
+"""Of one neighbour: the most connections that have not said ``Have``, and certificates that no bulletin has used."""
+
+SILENT_AFTER = 60.0
+"""Seconds without a link after which a neighbour that dials us is called silent."""
+
+TERMS_DIFFER = 16_384
+"""Bytes by which another site's terms may be longer than ours: comparing them must not delay decisions."""
+
+_LOG = logging.getLogger("fedbandit.gossip")
+_KEPT = "another connection of this link is kept"
+
+
+class Pace:
+    """Limits a log: a few lines at once, then one every ``SECONDS``."""
+
+    AT_ONCE, SECONDS = 6, 10.0
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start with nothing logged; ``clock`` gives seconds."""
+        self._clock, self._lines, self._since = clock, float(self.AT_ONCE), clock()
+
+    def allows(self) -> bool:
+        """Whether a line may be logged now; if so, it counts as logged."""
+        now = self._clock()
+        self._lines = min(self.AT_ONCE, self._lines + max(0.0, now - self._since) / self.SECONDS)
+        self._since = now
+        if self._lines < 1.0:
+            return False
+        self._lines -= 1.0
+        return True
 
 
 # ---------------------------------------------------------------- what is known of a neighbour
 
 
-SILENT_AFTER = 60.0
-"""Seconds after its last exchange for which a neighbour that dials us counts as reachable."""
-
-UNHEARD = 3
-"""Exchanges in turn that average nothing, and are then called failures: a new incarnation is understood after two."""
-
-QUIET = 100
-"""Exchanges in turn after which a neighbour that spoke from an earlier incarnation is no longer suspected."""
-
-_LOG = logging.getLogger("fedbandit.gossip")
-
-
 @dataclass
 class NeighbourStatus:
-    """What this process has observed of one neighbour."""
+    """What this process has observed of one neighbour. Times are seconds since 1970.
+
+    * ``since``: when the link last opened or closed; ``dialled``: which end has dialled, "here" or "there"
+    * ``sent``, ``received``: bulletins
+    * ``failures``: attempts to dial that failed, and links that broke; ``refusals``: connections and bulletins of this
+      neighbour that were refused here
+    * ``differs``: the terms in which it differs; ``suspicion``: a warning for the operator: two processes have its name
+    """
 
     neighbour: Neighbour
     began: float = 0.0
-    reachable: bool = False
-    last_exchange: float | None = None
-    exchanges: int = 0
+    linked: bool = False
+    since: float | None = None
+    last_heard: float | None = None
+    dialled: str | None = None
+    sent: int = 0
+    received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
     failures: int = 0
     refusals: int = 0
-    unheard: int = 0
-    """Exchanges in which one end did not know the incarnation of the other, so that nothing was averaged."""
-    unheard_in_turn: int = 0
-    heard_in_turn: int = 0
     last_error: str | None = None
     differs: str | None = None
-    """The terms in which it differs, if it has sent us its own."""
-    incarnation: int | None = None
-    """The incarnation of its last message."""
     suspicion: str | None = None
-    """A warning for the operator; it ends after ``QUIET`` exchanges in turn with one incarnation."""
-    arms_version: int = 0
-    """How many changes of the arms it knew when it last sent anything."""
+    paused_until: float | None = None
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
-    clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
-    hang_up: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
-    def answered(self, averaged: bool, now: float) -> None:
-        """An exchange was answered. One that averaged nothing is none."""
-        if averaged:
-            self.unheard_in_turn = 0
-            self.heard_in_turn += 1
-            if self.heard_in_turn >= QUIET:
-                self.suspicion = None
-            self.succeeded(now)
-            return
-        self.heard_in_turn = 0
-        self.unheard += 1
-        self.unheard_in_turn += 1
-        if self.unheard_in_turn >= UNHEARD:
-            self.failed("its exchanges average nothing: one end speaks of another incarnation")
+    def opened(self, now: float, dialled: bool) -> None:
+        """A link has opened."""
+        if self.last_error is not None or self.since is None:
+            self._log(logging.INFO, "linked")
+        self.linked, self.since, self.last_heard, self.silent = True, now, now, False
+        self.dialled = "here" if dialled else "there"
+        self.last_error = self.differs = self.paused_until = None
 
-    def succeeded(self, now: float) -> None:
-        """An exchange succeeded."""
-        if self.last_error is not None or self.exchanges == 0:
-            self._log(logging.INFO, "exchanges succeed")
-        self.reachable, self.last_exchange, self.last_error, self.differs = True, now, None, None
-        self.exchanges += 1
-        self.silent = False
-        _LOG.debug("%s: exchange %d completed", self.neighbour.name, self.exchanges)
+    def closed(self, now: float, reason: str) -> None:
+        """The link has ended."""
+        if self.linked:
+            self.linked, self.since, self.dialled = False, now, None
+        self.failed(reason)
 
     def failed(self, reason: str) -> None:
-        """An exchange that we began failed. Logged when failures begin or the reason changes."""
+        """There is no link. Logged when failures begin or the reason changes."""
         if reason != self.last_error:
-            self._log(logging.WARNING, f"no exchange: {reason}")
-        self.reachable, self.last_error = False, reason
+            self._log(logging.WARNING, f"no link: {reason}")
+        self.last_error = reason
         self.failures += 1
 
     def refused(self, reason: str) -> None:
-        """We refused a call from it; the refusal is logged elsewhere."""
+        """We refused it, or what it sent; the refusal is logged elsewhere."""
         self.last_error = reason
         self.refusals += 1
 
@@ -117,25 +150,17 @@ class NeighbourStatus:
             self._log(logging.WARNING, difference)
         self.differs = self.last_error = difference
 
-    def received_from(self, incarnation: int) -> None:
-        """A message came from this incarnation. A lost disk begins a new one; honest sites never go back."""
-        if self.incarnation is not None and incarnation > self.incarnation:
-            why = "its disk was lost, or it was restored, or has rejoined"
-            self._log(logging.WARNING, f"began a new incarnation: {why}; its old numbers are replaced")
-        elif self.incarnation is not None and incarnation < self.incarnation:
-            told = (
-                "spoke from an earlier incarnation: two agents have this name, or an old copy of its data folder was "
-                "started"
-            )
-            self.suspicion, self.heard_in_turn = f"{self.neighbour.name} {told}", 0
-            self._log(logging.WARNING, told)
-        self.incarnation = incarnation
+    def suspect(self, reason: str) -> None:
+        """Two processes seem to have its name."""
+        if reason != self.suspicion:
+            self._log(logging.WARNING, reason)
+        self.suspicion = reason
 
     def notice_silence(self, now: float) -> None:
-        """Mark a neighbour that dials us as unreachable after ``SILENT_AFTER`` seconds without a call."""
-        last = self.began if self.last_exchange is None else self.last_exchange
-        if now - last >= SILENT_AFTER and not self.silent:
-            self.silent, self.reachable = True, False
+        """Notice a neighbour that should dial us and has not for ``SILENT_AFTER`` seconds."""
+        since = self.began if self.since is None else self.since
+        if not self.linked and not self.silent and now - since >= SILENT_AFTER:
+            self.silent = True
             self.last_error = self.last_error or f"has not called for {SILENT_AFTER:.0f} s"
             self._log(logging.WARNING, f"has not called for {SILENT_AFTER:.0f} s")
 
@@ -144,271 +169,642 @@ class NeighbourStatus:
             _LOG.log(level, "%s: %s", self.neighbour.name, line)
 
 
-# ---------------------------------------------------------------- links
+# ---------------------------------------------------------------- one link
 
 
-TIMEOUT = 2.0
-"""Seconds until an exchange times out."""
+@dataclass(frozen=True)
+class _Waiting:
+    """A bulletin that waits to be verified, and the connection that brought it."""
 
-RETRY = 0.5
-"""Seconds between attempts while a neighbour is unreachable: short, to find it soon after it returns."""
+    site: str
+    place: Place
+    signed: Signed
+    connection: Connection
 
-TERMS_DIFFER = 16_384
-"""Bytes by which another site's terms may be longer than ours: comparing them must not delay decisions."""
+
+@dataclass
+class _Link:
+    """A link with one neighbour: what waits to be sent, and to be verified; ``shown``: certificates that it carried."""
+
+    status: NeighbourStatus
+    connection: Connection | None = None
+    run: int | None = None
+    outbox: dict[str, tuple[Signed, ...]] = field(default_factory=dict[str, tuple[Signed, ...]])
+    shown: set[bytes] = field(default_factory=set[bytes])
+    inbox: dict[str, dict[bytes, _Waiting]] = field(default_factory=dict[str, dict[bytes, _Waiting]])
+    waiting_bytes: int = 0
+    chains: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    allowances: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    not_open_yet: list[Connection] = field(default_factory=list[Connection])
+    pause: float = PAUSE
+    said_have: float = 0.0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    dialling: "asyncio.Task[None] | None" = None
+    working: "asyncio.Task[None] | None" = None
+
+    @property
+    def name(self) -> str:
+        return self.status.neighbour.name
+
+    @property
+    def connections(self) -> list[Connection]:
+        return [*self.not_open_yet, *(() if self.connection is None else (self.connection,))]
+
+    def wait(self, waiting: _Waiting) -> None:
+        """Put a bulletin into the inbox; of too many of one site the oldest goes."""
+        of_site = self.inbox.setdefault(waiting.site, {})
+        if waiting.signed.digest not in of_site:
+            of_site[waiting.signed.digest] = waiting
+            self.waiting_bytes += len(waiting.signed.body)
+            if len(of_site) > OF_ONE_SITE:
+                self._taken(of_site.pop(min(of_site, key=lambda digest: of_site[digest].place)))
+
+    def batch(self, now: float) -> tuple[list[_Waiting], float]:
+        """What may be verified now; if nothing, the seconds to wait."""
+        batch: list[_Waiting] = []
+        pause = 1.0
+        for site, of_site in list(self.inbox.items()):
+            while of_site and len(batch) < BATCH:
+                left, since = self.allowances.get(site, (AT_ONCE, now))
+                left = min(AT_ONCE, left + RATE * (now - since))
+                if left < 1.0:
+                    pause = min(pause, (1.0 - left) / RATE)
+                    break
+                self.allowances[site] = left - 1.0, now
+                batch.append(self._taken(of_site.pop(next(iter(of_site)))))
+            if not of_site:
+                del self.inbox[site]
+        return batch, pause
+
+    def _taken(self, waiting: _Waiting) -> _Waiting:
+        self.waiting_bytes -= len(waiting.signed.body)
+        return waiting
+
+    def forget(self) -> None:
+        """Nothing of it is verified any more."""
+        self.inbox.clear()
+        self.waiting_bytes = 0
+
+    def count_bytes(self) -> None:
+        if self.connection is not None:
+            sent, received = self.connection.take_counts()
+            self.status.bytes_sent += sent
+            self.status.bytes_received += received
 
 
-class NeighbourLinks:
-    """Talks to neighbours on behalf of a site."""
+def _nothing(*_: object) -> None:
+    pass
+
+
+def word(digest: str, name: str) -> str:
+    """What those who know the terms of the federation say to a site, in 32 letters."""
+    return hmac.new(digest.encode(), name.encode(), "sha256").hexdigest()[:32]
+
+
+# ---------------------------------------------------------------- all links
+
+
+class Links:
+    """The links of one agent; ``durable`` performs what they bring."""
 
     def __init__(
         self,
         name: str,
         terms: Federation,
-        site: DurableSite,
+        durable: DurableSite,
         tls: TlsFiles | None,
         clock: Callable[[], float],
         random: Random,
-        on_exchange: Callable[[str, float, bool, bool], None] | None = None,
+        note: Callable[[str, float, bool, str], None] = _nothing,
+        refused: Callable[[str, str], None] = _nothing,
     ) -> None:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970.
 
-        ``on_exchange`` is called with each exchange: neighbour, time, whether we began it, whether it averaged.
+        ``note`` is called with each bulletin: neighbour, time, whether it was sent, whose it is; ``refused`` with each
+        refusal: reason, message.
         """
-        self._name, self._terms, self._site, self._tls = name, terms, site, tls
-        self._clock, self._random, self._on_exchange = clock, random, on_exchange
-        self._own_terms = wire.encode_terms(terms.terms())
-        self._most_terms = len(self._own_terms) + TERMS_DIFFER
-        self._most_bytes = wire.most_bytes(terms.num_arms, terms.most_agents)
-        self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
-        self.statuses: dict[str, NeighbourStatus] = {}
-        self.arms = ArmSpread(name, terms, site, tls, clock)
-        """Tells neighbours of changes of the arms."""
+        self._name, self._terms, self._durable, self._tls = name, terms, durable, tls
+        self._clock, self._random, self._note, self._refused = clock, random, note, refused
+        self._digest, self._own_terms = terms.digest(), json.dumps(terms.terms()).encode()
+        self._run = 1 + random.getrandbits(63)
+        self._signatures = Signatures(tls, clock)
+        self._context = None if tls is None else client_context(tls)
+        self._links: dict[str, _Link] = {}
+        self._unwanted: frozenset[str] = frozenset()
+        self._revoked: frozenset[str] = frozenset()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tending: asyncio.Task[None] | None = None
+        self._listener: Listener | None = None
 
     # ---------------------------------------------------------------- who
 
+    @property
+    def statuses(self) -> Mapping[str, NeighbourStatus]:
+        """What is known of each neighbour."""
+        return {name: link.status for name, link in self._links.items()}
+
+    def sign(self, body: bytes) -> tuple[bytes, bytes]:
+        """The signature of an own bulletin, and the certificate."""
+        return self._signatures.sign(body)
+
+    def listen(self, address: Address) -> Listener:
+        """Bind an address; the listener's ``start`` begins to accept."""
+        own = word(self._digest, self._name)
+        self._listener = Listener(address, self._tls, own, self._judge, self._opened, self._refused)
+        return self._listener
+
     async def use(self, neighbours: Iterable[Neighbour]) -> None:
-        """Replace the neighbour list: start new links, end those no longer listed."""
-        listed = {neighbour.name: neighbour for neighbour in neighbours}
-        async with self._changing:
-            for name, status in list(self.statuses.items()):
-                if listed.get(name) != status.neighbour:
-                    del self.statuses[name]
-                    await self._hang_up(status)
-                    if name not in listed and not self._has_left(name):
-                        _LOG.info("%s: no longer a neighbour", name)  # its flow stays: the state warns of that
-            for name, neighbour in listed.items():
-                if name not in self.statuses:
-                    await self._begin(neighbour)
+        """Replace the list of neighbours: begin new links, end those that are no longer listed."""
+        listed = {it.name: it for it in neighbours}
+        await self._durable.do(lambda site: site.link(tuple(listed)))
+        for name, link in list(self._links.items()):
+            if listed.get(name) != link.status.neighbour:
+                del self._links[name]
+                await self._end(link, f"{name} is no neighbour of {self._name} any more")
+                if name not in listed:
+                    _LOG.info("%s: no longer a neighbour", name)
+        for name, neighbour in listed.items():
+            if name not in self._links:
+                status = NeighbourStatus(neighbour, began=self._clock(), pace=Pace(self._clock))
+                self._links[name] = link = _Link(status)
+                if neighbour.address is not None:
+                    link.dialling = asyncio.create_task(self._keep_dialling(link), name=f"link to {name}")
+        if self._tending is None:
+            self._tending = asyncio.create_task(self._tend(), name="links")
 
-    async def leave(self, name: str) -> None:
-        """Drop the flow of a neighbour that has left for good; stop dialling and admitting it."""
-        async with self._changing:
-            await self._site.do(lambda site: site.leave(name))
-            if name in self.statuses:
-                await self._hang_up(self.statuses[name])
-        _LOG.warning("%s: has left for good; its flow is dropped", name)
+    async def refuse(self, names: Collection[str], crl: bytes | None) -> None:
+        """Take over ``[members] refuse``, and the list of revoked certificates; None: it has not changed.
 
-    async def rejoin(self, name: str) -> None:
-        """Accept a neighbour that had left, with an empty link."""
-        async with self._changing:
-            if name not in self.statuses:
-                who = printable(name)
-                raise NoSuchNeighbour(f"{who} is not among the neighbours in the configuration of {self._name}")
-            if not self._has_left(name):
-                return
-            neighbour = self.statuses[name].neighbour
-            await self._site.do(lambda site: site.join(name))
-            await self._begin(neighbour)
-        _LOG.info("%s: is a neighbour again", name)
+        Connections are closed, and bulletins no longer counted, at once. ``InvalidArgument`` if the list is none.
+        """
+        if crl is not None:
+            self._signatures.revoke(crl)
+        self._unwanted = frozenset(names)
+        self._apply_refusals()
+        for link in self._links.values():
+            for connection in link.connections:
+                if (found := self._unwelcome(link, connection)) is not None:
+                    self._refuse(link, connection, *found)
 
-    async def _begin(self, neighbour: Neighbour) -> None:
-        name, left = neighbour.name, self._has_left(neighbour.name)
-        if not left:
-            await self._site.do(lambda site: site.join(name))
-        self.statuses[name] = status = NeighbourStatus(neighbour, began=self._clock(), pace=Pace(self._clock))
-        if left:
-            _LOG.warning("%s: has left and stays refused until 'fedbandit rejoin'", name)
-        elif neighbour.address is not None:
-            status.clock = asyncio.create_task(self._run_clock(status), name=f"link to {name}")
-
-    def admits(self, name: str) -> bool:
-        """Whether a name is that of a neighbour that has not left."""
-        try:
-            return name in self.statuses and not self._has_left(name)
-        except JournalError:  # the site refuses those who have left, too
-            return name in self.statuses
-
-    def _has_left(self, name: str) -> bool:
-        return any(link.left for link in self._site.in_memory.links if link.neighbour == name)
+    def _apply_refusals(self) -> None:
+        """Tell the site whose rows do not count: those refused, and those whose bulletin a revoked key has signed."""
+        board = self._durable.in_memory.board
+        held = {name: it.signed.signer for name in board.sites if (it := board.held(name)) is not None}
+        self._revoked = frozenset(site for site, signer in held.items() if self._signatures.is_revoked(signer))
+        self._durable.at_once(lambda site: site.refuse(self._unwanted | self._revoked))
 
     async def close(self) -> None:
-        """Stop all clocks. An exchange in progress may finish, within ``TIMEOUT`` seconds."""
-        async with self._changing:
-            await asyncio.gather(*(self._hang_up(status, TIMEOUT) for status in self.statuses.values()))
+        """End all links."""
+        if self._listener is not None:
+            self._listener.close()
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(self._end(link, "stopping") for link in links))
+        tasks = [*self._tasks, *(() if self._tending is None else (self._tending,))]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hang_up(self, status: NeighbourStatus, patience: float = 0.0) -> None:
-        status.hang_up.set()
-        clock, status.clock = status.clock, None
-        if clock is not None:
-            await asyncio.wait({clock}, timeout=patience)
-            clock.cancel()
-            await asyncio.gather(clock, return_exceptions=True)
+    async def _end(self, link: _Link, words: str) -> None:
+        for task in (link.dialling, link.working):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        connections = link.connections
+        for connection in connections:
+            connection.lost = _nothing
+            connection.close(words)
+        for connection in connections:
+            await connection.ended.wait()
 
     def notice_silence(self) -> None:
-        """Mark silent inbound neighbours as unreachable. Failures of those that we dial show at once."""
-        for status in self.statuses.values():
-            if status.neighbour.address is None and not self._has_left(status.neighbour.name):
-                status.notice_silence(self._clock())
+        """Notice neighbours that should dial us and do not. Failures of those that we dial show at once."""
+        for link in self._links.values():
+            if link.status.neighbour.address is None:
+                link.status.notice_silence(self._clock())
 
-    # ---------------------------------------------------------------- we dial
+    # ---------------------------------------------------------------- who is welcome
 
-    async def _run_clock(self, status: NeighbourStatus) -> None:
-        """Exchange at the ticks of a Poisson clock; at once at the start; often while the neighbour does not answer."""
-        neighbour, pause = status.neighbour, 0.0
-        if neighbour.address is None:
-            return
-        dialler = Dialler(neighbour.name, neighbour.address, self._tls)
-        polling = asyncio.create_task(self.arms.poll(neighbour.name, dialler), name=f"arms of {neighbour.name}")
+    def _link_of(self, connection: Connection) -> _Link | None:
+        if connection.who is not None:
+            return self._links.get(connection.who.name)
+        return next((it for it in self._links.values() if connection in it.connections), None)
+
+    def _judge(self, connection: Connection) -> tuple[str, str] | None:
+        """Why the one that dials us is refused: a reason to count, and words. Without TLS only ``Have`` names it."""
+        if connection.who is None:
+            return None
+        link = self._links.get(connection.who.name)
+        if link is None:
+            return "not a neighbour", f"{connection.who.name} is no neighbour of {self._name}"
+        return self._unwelcome(link, connection)
+
+    def _unwelcome(self, link: _Link, connection: Connection) -> tuple[str, str] | None:
+        if link.name in self._unwanted:
+            return "refused member", f"{self._name} refuses {link.name}"
+        if connection.who is not None and connection.who.issued in self._signatures.revoked:
+            return "certificate revoked", f"the certificate of {link.name} has been revoked"
+        left = (link.status.paused_until or 0.0) - self._clock()
+        if left > 0.0:
+            return "paused", f"{self._name} rests this link for {left:.0f} s: {link.status.last_error}"
+        return None
+
+    def _wrong_greeting(self, connection: Connection, said: frames.Frame) -> tuple[str, str] | None:
+        """What is wrong with the first frame."""
+        if not isinstance(said, Have):
+            return "message", "the first frame must be Have"
+        if connection.who is not None and said.site != connection.who.name:
+            return "message", f"it says that it is {said.site}: its certificate is for {connection.who.name}"
+        link = self._links.get(said.site)
+        if link is None:
+            return "not a neighbour", f"{said.site} is no neighbour of {self._name}"
+        if said.federation != self._digest:
+            return "other terms", f"{said.site} follows other terms of the federation than {self._name}"
+        return self._unwelcome(link, connection)
+
+    # ---------------------------------------------------------------- opening a link
+
+    async def _keep_dialling(self, link: _Link) -> None:
+        """Dial while there is no link."""
+        failures = 0
+        while True:
+            link.changed.clear()
+            if link.connection is not None and link.connection.is_open:
+                failures = 0
+                await link.changed.wait()
+                continue
+            pause = (link.status.paused_until or 0.0) - self._clock()
+            if pause <= 0.0 and link.name not in self._unwanted:
+                longest = await self._dial(link)
+                if link.connection is not None:
+                    continue
+                pause = min(longest, RETRY * 2.0**failures) * (0.5 + self._random.random())
+                failures = min(failures + 1, 10)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.5 * RETRY)):
+                    await link.changed.wait()
+
+    async def _dial(self, link: _Link) -> float:
+        """Dial once, until the link is adopted or has failed; the longest time until it makes sense to try again."""
+        neighbour, status = link.status.neighbour, link.status
+        assert neighbour.address is not None  # noqa: S101 - else nobody dials
+        said = spoken_to(neighbour.name, word(self._digest, neighbour.name))
+        connection = Connection(self._context, (neighbour.address, said))
+
+        def judge(connection: Connection) -> str | None:
+            if connection.who is not None and connection.who.name != neighbour.name:
+                there = connection.who.name
+                return f"the certificate there does not bear the name {neighbour.name}, but {there}"
+            found = self._unwelcome(link, connection)
+            return None if found is None else found[1]
+
+        connection.judge, connection.opened = judge, self._opened
         try:
-            while not await _is_set_within(status.hang_up, pause):
-                await self.exchange(status, dialler)
-                ticks = self._random.expovariate(neighbour.rate)
-                pause = ticks if status.reachable else RETRY * (0.5 + self._random.random())
+            await dial(connection, neighbour.address, neighbour.proxy)
+        except (OSError, TimeoutError) as error:
+            status.failed(in_words(error))
+            is_refused = isinstance(error, Closed) and str(error).startswith("it refuses")
+            return RETRY_REFUSED if is_refused else LONGEST_RETRY
+        except Exception as error:  # a dead task would leave the link dead until a restart
+            _LOG.exception("%s: internal error", neighbour.name)
+            status.failed(f"internal error: {type(error).__name__}: {error}")
+            return LONGEST_RETRY
+        waiting = [asyncio.create_task(it.wait()) for it in (connection.ended, link.changed)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await in_any_case(_end(polling, dialler))
+            for task in waiting:
+                task.cancel()
+        return RETRY_REFUSED
 
-    async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
-        """One exchange that we begin. Errors are counted, logged and left to the next tick."""
-        name, averaged = status.neighbour.name, False
+    def _opened(self, connection: Connection) -> None:
+        """A connection is open. The end that has dialled says what it has; the other one answers if it adopts it."""
+        link = self._link_of(connection)
+        connection.received = self._greeted
+        connection.lost = self._lost_unadopted
+        connection.failed = self._misbehaved
+        if link is not None:
+            if len(link.not_open_yet) >= NOT_OPEN_YET:
+                self._refused("connections", f"{link.name} at {connection.address}: more than {NOT_OPEN_YET} at once")
+                link.not_open_yet.pop(0).abort()
+            link.not_open_yet.append(connection)
+        asyncio.get_running_loop().call_later(DEAD_AFTER, self._never_greeted, connection)
+        if connection.dialled:
+            self._soon(self._say_have(connection))
+
+    def _never_greeted(self, connection: Connection) -> None:
+        if connection.received == self._greeted:
+            connection.close("it does not say what it has")
+
+    def _greeted(self, connection: Connection, data: bytes) -> None:
+        """The first frame of a connection."""
+        link = self._link_of(connection)
         try:
-            offer = await self._site.do(lambda site: site.offer(name))
-            answer = wire.decode_reply(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
-            self._check_sender(answer, name)
-            await self._site.do(lambda site: site.receive_reply(answer))
-            status.arms_version = answer.arms_version
-            status.received_from(answer.incarnation)  # only now: who is refused has no incarnation here
-            averaged = has_averaged(offer, answer)
-        except TurnedAway as refusal:
-            reason = await self._differences(name, dialler) if refusal.other_terms else None
-            status.failed(f"it refuses: {reason or refusal}")
-        except (NeighbourUnreachable, Refused, JournalError, InvalidArgument, WireError) as error:
-            status.failed(str(error))
-        except Exception as error:  # a dead clock would leave the link dead until a restart
-            reason = f"internal error: {type(error).__name__}: {error}"
-            if reason != status.last_error:
-                _LOG.exception("%s: internal error", name)
-            status.failed(reason)
+            said = frames.decode(data)
+        except FrameError as error:
+            self._refuse(link, connection, "message", str(error))
+            return
+        if isinstance(said, Refusal):
+            self._hear_refusal(link, connection, said)
+        elif (found := self._wrong_greeting(connection, said)) is not None:
+            self._refuse(link, connection, *found, self._own_terms if found[0] == "other terms" else b"")
+        elif isinstance(said, Have) and said.run == 0:
+            connection.send(frames.encode(Have(self._name, self._digest, self._run, {})))
+            connection.close("asked and answered")
+        elif isinstance(said, Have):
+            connection.received = self._received
+            self._decide(self._links[said.site], connection, said)
+
+    def _decide(self, link: _Link, connection: Connection, have: Have) -> None:
+        """Adopt a connection, or keep the one that there is.
+
+        Where both ends have dialled, both keep the connection that the end with the smaller name has dialled. A process
+        that dials anew has lost its old connection. Of two processes with one name, the one that is linked and answers
+        stays: they do not replace each other in turns.
+        """
+        old = link.connection
+        if old is None or not old.is_open:
+            self._adopt(link, connection, have)
+        elif link.run != have.run:
+            self._soon(self._probe(link, old, connection, have))
+        elif connection.dialled == old.dialled or connection.dialled == (self._name < link.name):
+            self._adopt(link, connection, have)
         else:
-            status.answered(averaged, self._clock())
-        self._exchanged(name, True, averaged)
+            connection.close(_KEPT)
 
-    def _exchanged(self, name: str, began_by_us: bool, completed: bool) -> None:
-        if self._on_exchange is not None:
-            self._on_exchange(name, self._clock(), began_by_us, completed)
+    async def _probe(self, link: _Link, old: Connection, connection: Connection, have: Have) -> None:
+        asked, deadline = old.heard_at, asyncio.get_running_loop().time() + PROBED
+        old.ping()
+        while old.is_open and old.heard_at == asked and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)
+        if link.connection is old and old.is_open and old.heard_at != asked:
+            link.status.suspect(f"two processes have the name {link.name}: {old.address} and {connection.address}")
+            words = f"another process with the name {link.name} is linked, from {old.address}, and answers"
+            self._refuse(None, connection, "two processes", words)
+        elif link.connection in (old, None):
+            self._adopt(link, connection, have)
+        else:
+            connection.close(_KEPT)
 
-    async def _differences(self, name: str, dialler: Dialler) -> str | None:
-        """The terms in which a neighbour differs. So the neighbour knows, too."""
+    def _adopt(self, link: _Link, connection: Connection, have: Have) -> None:
+        if not connection.is_open or self._links.get(link.name) is not link:
+            return
+        link.count_bytes()
+        old, link.connection, link.run = link.connection, connection, have.run
+        if old is not None:
+            old.lost = _nothing
+            old.close(_KEPT)
+        if connection in link.not_open_yet:
+            link.not_open_yet.remove(connection)
+        link.outbox.clear()
+        link.shown.clear()
+        link.said_have = self._clock()
+        connection.writable = partial(self._send_waiting, link)
+        connection.lost = partial(self._lost, link)
+        link.status.opened(self._clock(), connection.dialled)
+        link.changed.set()
+        self._soon(self._begin(link, connection, have.versions))
+
+    async def _begin(self, link: _Link, connection: Connection, theirs: Versions) -> None:
+        if not connection.dialled:
+            await self._say_have(connection)
+        await self._answer(link, connection, theirs)
+
+    def _lost_unadopted(self, connection: Connection, error: Exception) -> None:
+        link = self._link_of(connection)
+        if link is not None and connection in link.not_open_yet:
+            link.not_open_yet.remove(connection)
+            if link.connection is None:
+                link.status.failed(in_words(error))
+
+    def _lost(self, link: _Link, connection: Connection, error: Exception) -> None:
+        if link.connection is connection:
+            link.count_bytes()
+            link.connection = None
+            link.outbox.clear()
+            link.status.closed(self._clock(), in_words(error))
+            link.changed.set()
+
+    # ---------------------------------------------------------------- sending
+
+    def announce(self, *bulletins: Signed) -> None:
+        """Send bulletins of this site that are on disk."""
+        for signed in bulletins:
+            self._pass_on(place_in(signed.body)[0], (signed,), None)
+
+    def _pass_on(self, site: str, bulletins: tuple[Signed, ...], source: _Link | None) -> None:
+        for link in self._links.values():
+            if link is not source and link.connection is not None:
+                link.outbox[site] = bulletins
+                self._send_waiting(link)
+
+    def _send_waiting(self, link: _Link, *_: Connection) -> None:
+        connection = link.connection
+        while connection is not None and link.outbox and connection.has_room:
+            site = next(iter(link.outbox))
+            for signed in link.outbox.pop(site):
+                signer = self._signatures.fingerprint(signed.signer)
+                if signer and signer not in link.shown:
+                    link.shown.add(signer)
+                    connection.send(frames.encode(Certificate(signed.signer)))
+                connection.send(frames.encode(Bulletin(signer, signed.signature, signed.body)))
+                link.status.sent += 1
+            self._note(link.name, self._clock(), True, site)
+
+    async def _say_have(self, connection: Connection) -> None:
+        have = await self._durable.shown(lambda site: dict(site.have()))
+        connection.send(frames.encode(Have(self._name, self._digest, self._run, have)))
+
+    async def _answer(self, link: _Link, connection: Connection, theirs: Versions) -> None:
+        """Send what the other end lacks."""
+        self._durable.at_once(lambda site: site.receive_have(link.name, theirs))
+        lacking = await self._durable.shown(lambda site: site.newer_than(theirs, link.name))
+        if link.connection is connection:
+            found: dict[str, tuple[Signed, ...]] = {}
+            for signed in lacking:
+                site = place_in(signed.body)[0]
+                found[site] = (*found.get(site, ()), signed)
+            link.outbox |= found
+            self._send_waiting(link)
+
+    # ---------------------------------------------------------------- receiving
+
+    def _received(self, connection: Connection, data: bytes) -> None:
+        link = self._link_of(connection)
+        if link is None:
+            return
+        link.status.last_heard = self._clock()
         try:
-            data = await dialler.call("Compare", self._own_terms, TIMEOUT)
-            return _named(name, self._terms.difference(wire.decode_terms(data, self._most_terms)))
-        except (TurnedAway, NeighbourUnreachable, WireError):
-            return None
-
-    # ---------------------------------------------------------------- they dial
-
-    async def answer_exchange(self, call: IncomingCall) -> bytes:
-        """Answer an exchange that a neighbour begins."""
-        status = self._admitted(call)
-        try:
-            offer = wire.decode_offer(call.data, self._most_bytes)
-            self._check_sender(offer, status.neighbour.name if status else None)
-            status = status or self._listed(offer.sender)
-            answer = await self._site.do(lambda site: site.receive_offer(offer))
-            status.arms_version = offer.arms_version
-            status.received_from(offer.incarnation)
-        except OtherFederation as error:
-            told = str(error) if status is None or status.differs is None else status.differs
-            raise self._refusal(status, "other terms", told, grpc.StatusCode.FAILED_PRECONDITION) from None
-        except NoSuchNeighbour as error:
-            raise self._refusal(status, "not a neighbour", str(error), grpc.StatusCode.PERMISSION_DENIED) from None
-        except (WireError, InvalidArgument) as error:
-            raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
+            match frames.decode(data):
+                case Have() as have:
+                    self._soon(self._answer(link, connection, have.versions))
+                case Certificate() as certificate:
+                    self._keep_chain(link, certificate.chain)
+                case Bulletin() as bulletin:
+                    self._hear(link, connection, bulletin)
+                case Refusal() as refusal:
+                    self._hear_refusal(link, connection, refusal)
+        except FrameError as error:
+            self._refuse(link, connection, "message", str(error))
         except JournalError:
-            raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
-        averaged = has_averaged(offer, answer)
-        status.answered(averaged, self._clock())
-        self._exchanged(status.neighbour.name, False, averaged)
-        return wire.encode(answer)
+            pass  # the next Have brings it again
 
-    async def answer_compare(self, call: IncomingCall) -> bytes:
-        """Tell a neighbour with different terms in which fields they differ."""
-        status = self._admitted(call)
+    def _keep_chain(self, link: _Link, chain: bytes) -> None:
         try:
-            theirs = wire.decode_terms(call.data, self._most_terms)
-        except WireError as error:
-            raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
-        differences = self._terms.difference(theirs)
-        if status is not None and differences:
-            status.differs_in(_named(status.neighbour.name, differences))
-        return self._own_terms
+            signer = fingerprint(chain)
+        except ValueError:
+            raise FrameError("a certificate that cannot be read") from None
+        if self._signatures.known(signer) != chain:
+            link.chains[signer] = chain
+            while len(link.chains) > CHAINS:
+                del link.chains[next(iter(link.chains))]
 
-    async def answer_arm_changes(self, call: IncomingCall) -> bytes:
-        """Tell a neighbour of changes of the arms: at once if there are any, else when there are, or after a while."""
-        status = self._admitted(call)
+    def _hear(self, link: _Link, connection: Connection, bulletin: Bulletin) -> None:
+        """A bulletin waits to be verified, unless it is known."""
+        site, place = place_in(bulletin.body)
+        link.status.received += 1
+        self._note(link.name, self._clock(), False, site)
+        signer = link.chains.get(bulletin.signer, self._signatures.known(bulletin.signer))
+        if signer is None:
+            raise FrameError(f"a bulletin of {site} without the certificate of its signer")
+        signed = Signed(bulletin.body, bulletin.signature, signer)
+        if not self._durable.in_memory.board.knows(site, place, signed.digest):
+            link.wait(_Waiting(site, place, signed, connection))
+            connection.hold(link.waiting_bytes > MOST_WAITING)
+            if link.working is None:
+                link.working = self._soon(self._work(link))
+
+    async def _work(self, link: _Link) -> None:
+        """Verify and merge what waits, as fast as each site's allowance lets it."""
+        loop = asyncio.get_running_loop()
         try:
-            delta = wire.decode_arm_delta(call.data)
-            if status is not None and delta.sender != status.neighbour.name:
-                raise InvalidArgument("sender", delta.sender, f"{status.neighbour.name}, as in the certificate")
-            status = status or self._listed(delta.sender)
-            return await self.arms.answer(delta)
-        except (WireError, InvalidArgument) as error:
-            raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
-        except OtherFederation as error:
-            raise self._refusal(status, "other terms", str(error), grpc.StatusCode.FAILED_PRECONDITION) from None
-        except JournalError:
-            raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
+            while link.inbox:
+                batch, pause = link.batch(loop.time())
+                if not batch:
+                    await asyncio.sleep(pause)
+                    continue
+                is_quick = sum(self._signatures.cost(it.signed.signer) for it in batch) <= QUICK
+                began = loop.time()
+                verdicts = self._verdicts(batch) if is_quick else await asyncio.to_thread(self._verdicts, batch)
+                for connection in {it.connection for it in batch}:
+                    connection.spend((loop.time() - began) / len(batch))
+                    connection.hold(link.waiting_bytes > MOST_WAITING)
+                self._merge(link, [it for it, wrong in zip(batch, verdicts, strict=True) if wrong is None])
+                for it, wrong in zip(batch, verdicts, strict=True):
+                    if isinstance(wrong, Forged):
+                        self._rest(link, it, str(wrong))
+                        break
+                    if wrong is not None:
+                        self._not_accepted(link, it.site, str(wrong))
+        finally:
+            link.working = None
 
-    def _admitted(self, call: IncomingCall) -> NeighbourStatus | None:
-        """The status of the neighbour whose certificate came with a call; None without TLS."""
-        if call.caller is None:
-            if self._tls is not None:
-                raise TurnsAway("certificate", "no name came with the call")
-            return None
-        return self._listed(call.caller)
+    def _verdicts(self, batch: list[_Waiting]) -> list[Exception | None]:
+        """What is wrong with each."""
+        verdicts: list[Exception | None] = []
+        for it in batch:
+            try:
+                self._signatures.verify(it.site, it.signed)
+                verdicts.append(None)
+            except (Forged, NotAccepted) as error:
+                verdicts.append(error)
+        return verdicts
 
-    def _listed(self, name: str) -> NeighbourStatus:
-        status = self.statuses.get(name)
-        if status is None:
-            raise TurnsAway("not a neighbour", f"{printable(name)} is no neighbour of {self._name}")
-        return status
+    def _merge(self, link: _Link, genuine: list[_Waiting]) -> None:
+        """Merge and pass on; nothing here waits for the disk."""
+        is_renewed = False
+        for it in genuine:
+            try:
+                merged = self._durable.at_once(lambda site, it=it: site.merge(it.signed, link.name, self._clock()))
+            except InvalidArgument as error:
+                self._not_accepted(link, it.site, str(error))
+                continue
+            if merged.outcome.kind in ("new", "conflict") and it.site != self._name:
+                self._pass_on(it.site, tuple(self._durable.in_memory.board.to_send(it.site)), link)
+            is_renewed = is_renewed or it.site in self._revoked  # it may have a new certificate
+        if is_renewed:
+            self._apply_refusals()
 
-    @staticmethod
-    def _check_sender(message: Message, name: str | None) -> None:
-        """The sender of a message must be the certified caller."""
-        if name is not None and message.sender != name:
-            raise InvalidArgument("sender", message.sender, f"{name}, as in the certificate")
+    # ---------------------------------------------------------------- refusals
 
-    @staticmethod
-    def _refusal(status: NeighbourStatus | None, reason: str, message: str, code: grpc.StatusCode) -> TurnsAway:
-        if status is not None:
-            status.refused(message)
-        return TurnsAway(reason, message, code)
+    def _not_accepted(self, link: _Link, site: str, words: str) -> None:
+        self._refused("bulletin", f"of {site}, from {link.name}: {words}")
 
+    def _rest(self, link: _Link, waiting: _Waiting, words: str) -> None:
+        """It has sent a forged bulletin: the link rests."""
+        link.forget()
+        told, now = f"it sent a forged bulletin of {waiting.site}: {words}", self._clock()
+        link.pause = PAUSE if now - (link.status.paused_until or 0.0) > FORGOTTEN else link.pause
+        link.status.paused_until = now + link.pause
+        link.pause = min(LONGEST_PAUSE, 2.0 * link.pause)
+        _LOG.warning("%s: %s; the link rests", link.name, told)
+        for connection in {waiting.connection, *link.connections}:
+            self._refuse(link, connection, "forged bulletin", told)
 
-def _named(name: str, differences: list[str]) -> str:
-    told = "; ".join(differences) or "not in a term that this version knows"
-    return f"the federation differs at {name}: {printable(told, 1000)}"
+    def _refuse(self, link: _Link | None, connection: Connection, reason: str, words: str, terms: bytes = b"") -> None:
+        """End a connection; the other end and the operator receive the reason."""
+        if connection.is_open:
+            name = "" if connection.who is None else f"{connection.who.name} at "
+            self._refused(reason, f"{name}{connection.address}: {words}")
+            if link is not None:
+                link.status.refused(words)
+            connection.send(frames.encode(Refusal(f"it refuses: {words}", terms)))
+            connection.close(words)
 
+    def _hear_refusal(self, link: _Link | None, connection: Connection, refusal: Refusal) -> None:
+        """The other end refuses us, in words; if it has other terms, say in which they differ."""
+        words = printable(refusal.words, frames.MAX_WORDS)
+        if link is not None and refusal.terms:
+            try:
+                theirs = frames.terms_in(refusal, len(self._own_terms) + TERMS_DIFFER)
+                told = "; ".join(self._terms.difference(theirs)) or "not in a term that this version knows"
+                words = f"the federation differs at {link.name}: {printable(told, frames.MAX_WORDS)}"
+            except FrameError as error:
+                self._refused("message", f"{link.name}: {error}")
+            if link.connection is not connection:  # it hears of ours, too
+                self._refuse(link, connection, "other terms", f"{link.name} follows other terms", self._own_terms)
+            link.status.differs_in(words)
+        if link is not None:
+            link.status.failed(words)
+        connection.close(words)
 
-async def _end(polling: asyncio.Task[None], dialler: Dialler) -> None:
-    polling.cancel()
-    await asyncio.gather(polling, return_exceptions=True)
-    await dialler.close()
+    def _misbehaved(self, connection: Connection, error: Exception) -> None:
+        link = self._link_of(connection)
+        self._refused("message", f"{connection.address if link is None else link.name}: {error}")
+        if link is not None:
+            link.status.refused(str(error))
 
+    # ---------------------------------------------------------------- tending
 
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False
+    async def _tend(self) -> None:
+        """Say from time to time what we have; notice connections that are dead."""
+        while True:
+            await asyncio.sleep(TENDED_EVERY)
+            for link in list(self._links.values()):
+                connection = link.connection
+                if connection is None:
+                    continue
+                link.count_bytes()
+                silent = asyncio.get_running_loop().time() - connection.heard_at
+                if silent >= DEAD_AFTER:
+                    connection.abort()
+                elif silent >= PING_AFTER:
+                    connection.ping()
+                if not 0.0 <= self._clock() - link.said_have < HAVE_EVERY and connection.has_room:
+                    link.said_have = self._clock()
+                    self._soon(self._say_have(connection))
+
+    def _soon(self, what: Any) -> "asyncio.Task[None]":
+        """Run something beside; a disk that fails is told elsewhere, and the next ``Have`` begins anew."""
+
+        async def run() -> None:
+            try:
+                await what
+            except JournalError:
+                pass
+            except Exception:
+                _LOG.exception("internal error")
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

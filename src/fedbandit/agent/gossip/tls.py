@@ -26,9 +26,11 @@ from cryptography.x509 import (
     ExtendedKeyUsage,
     ExtensionNotFound,
     GeneralName,
+    Name,
     SubjectAlternativeName,
     load_der_x509_certificate,
     load_pem_x509_certificates,
+    load_pem_x509_crl,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -38,6 +40,7 @@ from fedbandit.checks import FileError, InvalidArgument, shortened
 
 __all__ = [
     "Certified",
+    "Revoked",
     "TlsFiles",
     "WrongName",
     "certificates_in",
@@ -46,24 +49,28 @@ __all__ = [
     "in_words",
     "is_issued",
     "key_in",
+    "means",
     "own_name",
     "public_bytes",
     "read_tls",
     "reason_of",
+    "revoked_in",
     "server_context",
+    "spoken_to",
     "the_name_in",
 ]
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Certificate, key and CA for the transport, as PEM."""
+    """Certificate, key and CA as PEM, and the list of certificates that the CA has revoked, if there is one."""
 
     certificate: bytes
     key: bytes = field(repr=False)
     ca: bytes
     until: datetime | None = None
     """When the certificate, or one of its chain, expires."""
+    crl: bytes | None = None
 
 
 def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
@@ -86,11 +93,20 @@ def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
             mistakes.append(f"tls.key: {tls.key} does not belong to {tls.certificate}")
         if "ca" in found:
             mistakes += [f"tls.ca: {tls.ca} {it}" for it in _unsigned(chain, found["ca"][1], tls.certificate, now)]
+    crl: bytes | None = None
+    if tls.crl is not None and "ca" in found:
+        try:
+            crl = read_public(tls.crl)
+            revoked_in(crl, found["ca"][1])
+        except (FileError, InvalidArgument) as error:
+            mistakes.append(
+                f"tls.crl: {tls.crl} {error.accepted}" if isinstance(error, InvalidArgument) else f"tls.crl: {error}"
+            )
     if mistakes:
         raise ConfigError("\n".join(f"{config.path}: {mistake}" for mistake in mistakes))
     until = min(certificate.not_valid_after_utc for certificate in found["certificate"][1])
     certificate, key, ca = (found[name][0] for name in ("certificate", "key", "ca"))
-    return TlsFiles(certificate, key, ca, until)
+    return TlsFiles(certificate, key, ca, until, crl)
 
 
 def certificates_in(content: bytes, path: Path) -> list[Certificate]:
@@ -176,6 +192,41 @@ def is_issued(certificate: Certificate, issuer: Certificate) -> bool:
     return True
 
 
+# ---------------------------------------------------------------- revoked certificates
+
+
+Revoked = frozenset[tuple[Name, int]]
+"""Issuer and serial number of each."""
+
+
+def revoked_in(crl: bytes, cas: Iterable[Certificate]) -> Revoked:
+    """The certificates that a file of revocation lists (PEM, one or several) names; a CA of ours has signed each list.
+
+    A list that is overdue still counts: revoked is revoked.
+    """
+    blocks = [_CRL_BEGIN + it for it in crl.split(_CRL_BEGIN)[1:]]
+    revoked: set[tuple[Name, int]] = set()
+    for block in blocks:
+        try:
+            found = load_pem_x509_crl(block)
+        except ValueError:
+            raise InvalidArgument("crl", len(crl), "holds a list of revoked certificates that cannot be read") from None
+        issuers = [ca for ca in cas if ca.subject == found.issuer]
+        if not any(found.is_signature_valid(_public(ca)) for ca in issuers):
+            raise InvalidArgument("crl", len(crl), "holds a list that no CA of tls.ca has signed")
+        revoked |= {(found.issuer, it.serial_number) for it in found}
+    if not blocks:
+        raise InvalidArgument("crl", len(crl), "holds no list of revoked certificates (X509 CRL) in PEM form")
+    return frozenset(revoked)
+
+
+def _public(certificate: Certificate) -> Any:
+    return certificate.public_key()
+
+
+_CRL_BEGIN = b"-----BEGIN X509 CRL-----"
+
+
 # ---------------------------------------------------------------- names
 
 
@@ -185,17 +236,19 @@ class WrongName(ValueError):
 
 @dataclass(frozen=True)
 class Certified:
-    """Who is at the other end, and until when its certificate says so."""
+    """Who is at the other end, until when its certificate says so, and what a list of revoked ones would name it by."""
 
     name: str
     until: datetime
+    issued: tuple[Name, int]
 
 
 def certified(der: bytes) -> Certified:
     """Who a certificate certifies. TLS has verified it."""
     try:
         certificate = load_der_x509_certificate(der)
-        return Certified(the_name_in(certificate), certificate.not_valid_after_utc)
+        issued = certificate.issuer, certificate.serial_number
+        return Certified(the_name_in(certificate), certificate.not_valid_after_utc, issued)
     except WrongName:
         raise
     except ValueError as error:  # OpenSSL reads some certificates that are not quite DER
@@ -239,10 +292,26 @@ def server_context(tls: TlsFiles) -> ssl.SSLContext:
     own = own_name(tls)
 
     def means_us(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int | None:
-        return None if name in (None, own) else _MEANT_FOR_ANOTHER
+        return None if name is None or means(name)[1] == own else _MEANT_FOR_ANOTHER
 
     context.sni_callback = means_us  # pyright: ignore[reportAttributeAccessIssue]
     return context
+
+
+_WORD, _WORD_LENGTH, _LONGEST_SNI = "m-", 34, 253
+
+
+def spoken_to(name: str, word: str) -> str:
+    """What a dialler says in the clear (SNI): whom it means, and a word that only members of the federation know."""
+    said = f"{_WORD}{word}.{name}"  # a word of 32 letters
+    return said if len(said) <= _LONGEST_SNI else name
+
+
+def means(said: str) -> tuple[str, str]:
+    """The word, or nothing, and the site that is meant."""
+    first, _, rest = said.partition(".")
+    has_word = first.startswith(_WORD) and len(first) == _WORD_LENGTH and rest
+    return (first.removeprefix(_WORD), rest) if has_word else ("", said)
 
 
 def client_context(tls: TlsFiles) -> ssl.SSLContext:
@@ -252,13 +321,12 @@ def client_context(tls: TlsFiles) -> ssl.SSLContext:
 
 def _context(side: int, tls: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # ``certified`` reads the name, more strictly
     context.verify_mode = ssl.CERT_REQUIRED
-    context.options |= ssl.OP_NO_RENEGOTIATION
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # every CA in the file is one, as ``tls`` checks at the start
     context.load_verify_locations(cadata=tls.ca.decode("ascii", "ignore"))
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols(["http/1.1"])
     memory = os.memfd_create("tls")  # Python loads a key only from a file; this one is in memory
     try:
         os.write(memory, tls.certificate + b"\n" + tls.key)
@@ -289,6 +357,13 @@ _CERTIFICATES = {
     ),  # X509_V_ERR_*: the issuer is missing, or none of ours
 }
 _IN_WORDS = {
+    "TLSV1_ALERT_UNKNOWN_CA": "it refuses our certificate: another CA has signed it than those that it trusts",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it refuses our certificate: another CA has signed it, of the same name as its own",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it refuses our certificate: expired, or not valid yet, or its clock is wrong",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses our certificate: not valid yet, or its clock is wrong, or not readable",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "it refuses our certificate: revoked",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it refuses our certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate, and we have shown none",
     "TLSV1_UNRECOGNIZED_NAME": "another site answers at this address",
     "WRONG_VERSION_NUMBER": "the other end does not speak TLS",
 }

@@ -24,7 +24,6 @@ from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.server import add_page
-from fedbandit.agent.http.snapshot import arms_body, change_body
 from fedbandit.agent.process.config import Right, Rights
 from fedbandit.checks import InvalidArgument
 
@@ -61,7 +60,7 @@ def make_app(
     bodies.answer_errors(app)
     add_decisions(app, agent, metrics)
     add_log(app, agent)
-    _add_neighbours(app, agent)
+    _add_members(app, agent)
     _add_restoring(app, agent)
     _add_arms(app, agent)
     _add_views(app, agent, metrics)
@@ -173,9 +172,9 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
     @app.get(
         "/v1/events",
         operation_id="events",
-        summary="A stream of the state and of exchanges",
+        summary="A stream of the state and of bulletins",
         description="Server-sent events: `state` (a SiteState) at once, and when it has changed; `point` (a "
-        "HistoryPoint); `exchange`; `problem` while the state cannot be read. A comment every 10 s.",
+        "HistoryPoint); `bulletin`; `problem` while the state cannot be read. A comment every 10 s.",
         response_class=Response,
         responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **bodies.errors(503)},
     )
@@ -189,33 +188,68 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
     _ = events
 
 
-# ---------------------------------------------------------------- neighbours, and which file is the latest
+# ---------------------------------------------------------------- members, and which file is the latest
 
 
-def _add_neighbours(app: FastAPI, agent: "Agent") -> None:
-    """Add the paths that drop and readmit a neighbour."""
-    name = bodies.path_parameter("name", "The neighbour's name, as in the configuration.", "east")
-    common: dict[str, Any] = {
-        "responses": bodies.errors(400, 404, 413, 415, 422, 503),
-        "openapi_extra": {"parameters": [name]},
-    }
-    path = "/v1/neighbours/{name}"
-    app.delete(
-        path,
-        operation_id="leave",
-        summary="Drop a neighbour that has left for good",
-        description="Removes what it contributed; the others converge to the mean of the remaining sites. Tell all its "
-        "neighbours.",
-        **common,
-        **bodies.ON_DISK,
-    )(bodies.without_body(lambda request: agent.leave(request.path_params["name"])))
+class ExcludeRequest(bodies.Body):
+    """Why a member is excluded."""
+
+    reason: str = Field(default="", description="Why, for this site's own people.", examples=["its data are wrong"])
+
+
+def _add_members(app: FastAPI, agent: "Agent") -> None:
+    """Add the paths that show what a member has signed, exclude it, and include it again."""
+    name = bodies.path_parameter("name", "Name of the site.", "east")
+    common: dict[str, Any] = {"responses": bodies.errors(400, 404, 413, 415, 422, 503)}
+
+    async def member(request: Request) -> Response:
+        return bodies.json_response(await agent.member(request.path_params["name"]))
+
+    app.get(
+        "/v1/members/{name}",
+        operation_id="member",
+        summary="What a site has signed",
+        description="Its newest bulletin, two with one number if there are such, and the certificates of the keys that "
+        "signed them: a proof that anybody can check.",
+        response_model=models.MemberBody,
+        responses=bodies.errors(404, 503),
+        openapi_extra={"parameters": [name]},
+    )(member)
+
+    async def exclude(request: Request) -> Response:
+        said = await bodies.read_body(request.receive)
+        asked = ExcludeRequest()
+        if said:
+            bodies.check_type(request)
+            body = 'left out, or an object such as {"reason": "its data are wrong"}'
+            asked = bodies.read_model(said, ExcludeRequest, body, {"reason": "a text"})
+        try:
+            await agent.exclude(request.path_params["name"], asked.reason)
+        except InvalidArgument as error:
+            if error.argument != "name":
+                raise
+            raise bodies.HttpError(404, "unknown_member", str(error), "name", error.accepted) from None
+        return Response(status_code=204)
+
+    path = "/v1/excluded/{name}"
     app.put(
         path,
-        operation_id="rejoin",
-        summary="Accept a neighbour that had left",
+        operation_id="exclude",
+        summary="Exclude a member",
+        description="Its numbers no longer count at this site, and its new changes of arms are not taken. Stops that "
+        "are known stay. Its bulletins are still passed on.",
         **common,
+        openapi_extra={"parameters": [name], **bodies.takes(ExcludeRequest.model_json_schema(), required=False)},
         **bodies.ON_DISK,
-    )(bodies.without_body(lambda request: agent.rejoin(request.path_params["name"])))
+    )(exclude)
+    app.delete(
+        path,
+        operation_id="include",
+        summary="Count an excluded member again",
+        **common,
+        openapi_extra={"parameters": [name]},
+        **bodies.ON_DISK,
+    )(bodies.without_body(lambda request: agent.include(request.path_params["name"])))
 
 
 def _add_restoring(app: FastAPI, agent: "Agent") -> None:
@@ -256,6 +290,9 @@ class ChangeRequest(bodies.Body):
 
     change: Literal["add", "suspend", "resume", "retire"] = Field(description="What to do.", examples=["suspend"])
     arm: str = Field(description="Name of the arm.", examples=["glipizide"])
+    reason: str = Field(
+        default="", description="Why, in at most 200 printable characters; every site shows it.", examples=["recalled"]
+    )
 
 
 class AcceptRequest(bodies.Body):
@@ -268,6 +305,7 @@ class AcceptRequest(bodies.Body):
 _ACCEPTED = {
     "change": "add, suspend, resume or retire",
     "arm": "the name of an arm",
+    "reason": "a text of at most 200 printable characters",
     "retire": "true or false",
 }
 
@@ -277,7 +315,7 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
     refusals = bodies.errors(400, 404, 409, 413, 415, 422, 503)
 
     async def arms(_: Request) -> models.ArmsBody:
-        return arms_body(await agent.arms())
+        return await agent.arms_body()
 
     _add_view(app, "/v1/arms", "arms", "The arms, and who changed them", models.ArmsBody, arms, 503)
 
@@ -285,12 +323,12 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         "/v1/arms",
         operation_id="change_arm",
         summary="Add, suspend, resume or retire an arm",
-        description="Signed by this site and sent to all others. A stop takes effect at each site as soon as it "
+        description="In this site's next bulletin, at once. A stop takes effect at each site as soon as it "
         "arrives. An arm that is added or resumed is given at sites that accept this one's changes, or whose operator "
         "accepts it.",
         status_code=201,
         response_model=models.ArmChangeBody,
-        response_description="On disk, and on its way to the neighbours.",
+        response_description="On disk, and in a bulletin that is on its way.",
         responses=refusals,
         openapi_extra=bodies.takes(ChangeRequest.model_json_schema()),
     )
@@ -299,11 +337,13 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         body = 'an object such as {"change": "suspend", "arm": "glipizide"}'
         asked = bodies.read_model(await bodies.read_body(request.receive), ChangeRequest, body, _ACCEPTED)
         try:
-            change = await agent.change_arm(asked.change, asked.arm)
+            change = await agent.change_arm(asked.change, asked.arm, asked.reason)
         except InvalidArgument as error:
+            if error.argument == "reason":
+                raise
             is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
             raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
-        return bodies.json_response(change_body(await agent.arms(), change), 201)
+        return bodies.json_response(await agent.change_body(change), 201)
 
     @app.post(
         "/v1/arms/accept",
@@ -325,7 +365,7 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
             raise _refusal(
                 error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
             ) from None
-        return bodies.json_response(arms_body(await agent.arms()))
+        return bodies.json_response(await agent.arms_body())
 
     _ = change_arm, accept_arm
 
@@ -341,7 +381,7 @@ _TAGS: dict[Right | None, str] = {
     "decide": "application",
     "report": "application",
     "view": "viewer",
-    "neighbours": "operator",
+    "members": "operator",
     "restore": "operator",
     "arms": "operator",
     "log": "operator",

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive
 
+from fedbandit import strict_json
 from fedbandit.agent.core import records
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld
 from fedbandit.agent.disk.journal import JournalError
-from fedbandit.agent.gossip import wire
 from fedbandit.checks import InvalidArgument, closest, shortened
 
 # ---------------------------------------------------------------- errors
@@ -36,7 +36,6 @@ Code = Literal[
     "key_reused",
     "method_not_allowed",
     "no_arm",
-    "not_a_neighbour",
     "not_found",
     "not_ready",
     "horizon_reached",
@@ -46,6 +45,7 @@ Code = Literal[
     "unavailable",
     "unknown_arm",
     "unknown_decision",
+    "unknown_member",
     "unsupported_type",
     "window_over",
     "wrong_host",
@@ -137,7 +137,6 @@ _ERRORS: dict[type[Exception], tuple[int, Code, str | None, str | None]] = {
     records.DecisionCancelled: (409, "cancelled", None, None),
     records.Rewarded: (409, "rewarded", "decision_id", None),
     records.WindowOver: (409, "window_over", "decision_id", None),
-    records.NoSuchNeighbour: (404, "not_a_neighbour", "name", None),
     FileIsOld: (409, "file_is_old", None, None),
     FileIsCurrent: (409, "file_is_current", None, None),
     records.HorizonReached: (409, "horizon_reached", None, None),
@@ -268,8 +267,8 @@ def read_object(raw: bytes, known: Iterable[str], body: str) -> dict[str, Any]:
 
 def _parsed(raw: bytes, body: str) -> dict[str, Any]:
     try:
-        found = wire.parse_json(raw)
-    except wire.DuplicateKey as error:
+        found = strict_json.parse_json(raw)
+    except strict_json.DuplicateKey as error:
         says = f"{shortened(repr(error.key))} appears twice in the body"
         raise HttpError(422, "invalid", says, shortened(error.key), body) from None
     except (ValueError, RecursionError):

@@ -14,11 +14,10 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from fedbandit.agent.core.decisions import ANY, MAX_DECISIONS, MAX_TEXT, arms_in
+from fedbandit.agent.core.decisions import ANY, MAX_DECISIONS, MAX_TEXT, Outcome, arms_in
 from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import DecisionRecord
-from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http import bodies
 from fedbandit.agent.http.access import query_of
 from fedbandit.agent.http.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Streams of server-sent events: the newest state, points of the history, exchanges. Nothing waits for a slow reader.
+"""Streams of server-sent events: the newest state, points of the history, bulletins. Nothing waits for a slow reader.
 
 One task reads the state for all streams, while there are any; without readers a feed costs nothing.
 """
@@ -35,7 +35,7 @@ its states, so that decisions do not wait for them."""
 COMMENT_EVERY = 10.0
 """Seconds without an event after which a stream sends a comment: so both ends notice that the other is gone."""
 
-EXCHANGES_PER_SECOND = 20
+BULLETINS_PER_SECOND = 20
 
 POINTS_WAITING = 4
 
@@ -43,7 +43,7 @@ _LOG = logging.getLogger("fedbandit.agent")
 
 
 class Stream:
-    """One reader, and what waits for it: a state and a problem at most, a few points and exchanges."""
+    """One reader, and what waits for it: a state and a problem at most, a few points and bulletins."""
 
     def __init__(self) -> None:
         """Nothing waits."""
@@ -51,8 +51,8 @@ class Stream:
         self._state: bytes | None = None
         self._problem: bytes | None = None
         self._points: deque[bytes] = deque(maxlen=POINTS_WAITING)
-        self._exchanges: deque[bytes] = deque(maxlen=EXCHANGES_PER_SECOND)
-        self._times: deque[float] = deque(maxlen=EXCHANGES_PER_SECOND)
+        self._bulletins: deque[bytes] = deque(maxlen=BULLETINS_PER_SECOND)
+        self._times: deque[float] = deque(maxlen=BULLETINS_PER_SECOND)
         self.last_state: bytes | None = None
         self.last_problem: str | None = None
 
@@ -74,18 +74,18 @@ class Stream:
         self._points.append(message)
         self._changed.set()
 
-    def put_exchange(self, message: bytes, now: float) -> None:
-        """An exchange, unless there were too many within a second."""
-        if len(self._times) == EXCHANGES_PER_SECOND and now - self._times[0] < 1.0:
+    def put_bulletin(self, message: bytes, now: float) -> None:
+        """A bulletin, unless there were too many within a second."""
+        if len(self._times) == BULLETINS_PER_SECOND and now - self._times[0] < 1.0:
             return
         self._times.append(now)
-        self._exchanges.append(message)
+        self._bulletins.append(message)
         self._changed.set()
 
     @property
     def waiting(self) -> int:
         """How many messages wait."""
-        return (self._state is not None) + (self._problem is not None) + len(self._points) + len(self._exchanges)
+        return (self._state is not None) + (self._problem is not None) + len(self._points) + len(self._bulletins)
 
     def end(self) -> None:
         """Nothing comes any more."""
@@ -103,10 +103,10 @@ class Stream:
             return None
         self._changed.clear()
         parts = [part for part in (self._problem, self._state) if part is not None]
-        parts += [*self._points, *self._exchanges]
+        parts += [*self._points, *self._bulletins]
         self._problem = self._state = None
         self._points.clear()
-        self._exchanges.clear()
+        self._bulletins.clear()
         return b"".join(parts)
 
 
@@ -154,13 +154,13 @@ class Feed:
         """How many are open."""
         return len(self._streams)
 
-    def exchange(self, neighbour: str, at: float, began_by_us: bool, completed: bool) -> None:
-        """Tell of an exchange."""
+    def bulletin(self, neighbour: str, at: float, sent: bool, site: str) -> None:
+        """Tell that a bulletin of a site has gone over a link."""
         if self._streams:
-            said = {"neighbour": neighbour, "at": at, "began_by_us": began_by_us, "completed": completed}
-            message, now = _message("exchange", json.dumps(said)), asyncio.get_running_loop().time()
+            said = {"neighbour": neighbour, "at": at, "sent": sent, "site": site}
+            message, now = _message("bulletin", json.dumps(said)), asyncio.get_running_loop().time()
             for stream in self._streams:
-                stream.put_exchange(message, now)
+                stream.put_bulletin(message, now)
 
     def point(self, point: BaseModel) -> None:
         """Tell of a new point of the history."""

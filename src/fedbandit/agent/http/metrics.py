@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fedbandit.agent.http.state import NeighbourState, SiteState
+from fedbandit.agent.http.state import SiteState
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """The content type of the metrics."""
@@ -91,6 +91,7 @@ class _FromState(Collector):
         yield from _decisions(state)
         yield from _arms(state)
         yield from _neighbours(state)
+        yield from _members(state)
         refused = state.refused.items()
         yield _counters("fedbandit_refused", "Refused connections and calls at the gossip port.", "reason", refused)
 
@@ -139,47 +140,43 @@ def _arms(state: SiteState) -> Iterator[Metric]:
     yield each("fedbandit_arm_behind", says, [arm.behind for arm in arms])
     yield _gauge("fedbandit_settled", "Whether the answer is settled.", state.answer.settled)
     yield each("fedbandit_arm_own_mean", "Mean of this site's releases.", [arm.own_mean for arm in arms])
-    yield each("fedbandit_arm_weight", "Weight gossiped to this site.", [arm.weight for arm in arms])
+    says = "Sites that have not said that they know the stop of the arm."
+    yield each("fedbandit_arm_stop_missing", says, [len(arm.missing) for arm in arms])
+    yield each("fedbandit_arm_weight", "Share of the federation in the estimate.", [arm.weight for arm in arms])
 
 
 def _neighbours(state: SiteState) -> Iterator[Metric]:
-    def each(name: str, says: str, values: Iterable[float | None]) -> Metric:
-        return _by("neighbour", name, says, zip(names, values, strict=True), GaugeMetricFamily)
-
     links = state.neighbours
     names = [link.name for link in links]
-    for what, says, counts in (
-        ("exchanges", "Completed exchanges.", [link.exchanges for link in links]),
-        ("failures", "Failed exchanges.", [link.failures for link in links]),
-        ("unheard", "Exchanges that averaged nothing.", [link.unheard for link in links]),
-        ("refusals", "Refused calls from the neighbour.", [link.refusals for link in links]),
-    ):
-        yield _counters(f"fedbandit_neighbour_{what}", says, "neighbour", zip(names, counts, strict=True))
-    yield each("fedbandit_neighbour_reachable", "Whether it is reachable.", [link.reachable for link in links])
-    yield each("fedbandit_neighbour_left", "Whether it has left for good.", [link.left for link in links])
-    says = "Changes of the arms that it knew at the last exchange."
-    yield each("fedbandit_neighbour_arms_version", says, [link.arms_version for link in links])
-    last = [link.last_exchange for link in links]
-    says = "Time of the last exchange; absent before the first."
-    yield each("fedbandit_neighbour_last_exchange_timestamp_seconds", says, last)
-    says = "Share of what the link may carry that the last exchange moved."
-    yield each("fedbandit_neighbour_moved_ratio", says, [link.moved for link in links])
-    says = "Root mean square of that over about the last 20 exchanges."
-    yield each("fedbandit_neighbour_moves_ratio", says, [link.moves for link in links])
-    yield from _flows(links)
+
+    def each(name: str, says: str, values: Iterable[float | None], kind: type[_Family] = GaugeMetricFamily) -> Metric:
+        return _by("neighbour", f"fedbandit_neighbour_{name}", says, zip(names, values, strict=True), kind)
+
+    counter = CounterMetricFamily
+    yield each("received", "Bulletins that came over the link.", [link.received for link in links], counter)
+    yield each("sent", "Bulletins sent over the link.", [link.sent for link in links], counter)
+    yield each("failures", "Failed calls and lost connections.", [link.failures for link in links], counter)
+    yield each("refusals", "Refused calls and messages from the neighbour.", [link.refusals for link in links], counter)
+    yield each("reachable", "Whether there is a connection.", [link.reachable for link in links])
+    says = "When anything came from it last; absent before."
+    yield each("last_heard_timestamp_seconds", says, [link.last_heard for link in links])
 
 
-def _flows(links: Iterable[NeighbourState]) -> Iterator[Metric]:
-    for what, says in (
-        ("value", "What the link carries of the arm, in ranges of the reward."),
-        ("weight", "What the link carries of the arm, in sites or decisions per second."),
-        ("ratio", "The larger of both, as a share of what a link may carry."),
-    ):
-        family = GaugeMetricFamily(f"fedbandit_neighbour_flow_{what}", says, labels=["neighbour", "arm"])
-        for link in links:
-            for it in link.flow:
-                family.add_metric([link.name, it.arm], it.share if what == "ratio" else getattr(it, what))
-        yield family
+def _members(state: SiteState) -> Iterator[Metric]:
+    members = state.members
+    names = [it.name for it in members]
+
+    def each(name: str, says: str, values: Iterable[float | None]) -> Metric:
+        return _by("member", f"fedbandit_member_{name}", says, zip(names, values, strict=True), GaugeMetricFamily)
+
+    yield _gauge("fedbandit_members_counted", "Sites whose numbers count here.", state.federation.num_agents)
+    yield each("counts", "Whether its numbers count here.", [it.counts for it in members])
+    yield each(
+        "conflict", "Whether it has signed two bulletins with one number.", [bool(it.conflict) for it in members]
+    )
+    yield each("oddities", "What does not fit in its numbers.", [len(it.oddities) for it in members])
+    yield each("share_ratio", "Its largest share of an average here.", [it.share for it in members])
+    yield each("bulletin_timestamp_seconds", "When its newest bulletin arrived.", [it.since for it in members])
 
 
 _Family = CounterMetricFamily | GaugeMetricFamily

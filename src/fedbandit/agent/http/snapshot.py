@@ -1,5 +1,6 @@
 """Fills the models of ``state`` from a site and the status of its neighbours."""
 
+from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -8,15 +9,22 @@ from math import sqrt
 from typing import NamedTuple
 
 from fedbandit.agent.core.answer import Answer, losses_of
-from fedbandit.agent.core.arms import ArmChange, Arms
+from fedbandit.agent.core.arms import ArmChange
+from fedbandit.agent.core.board import Held
+from fedbandit.agent.core.bulletin import ArmEntry, Signed
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.notices import Note, warnings_of_terms
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.links import NeighbourStatus
+from fedbandit.agent.gossip.signatures import fingerprint
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http import state as models
+from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.events import Feed
 from fedbandit.policies.registry import label_of
+from fedbandit.privacy.noise import from_grid
+from fedbandit.rules.gossip import ratio
+from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
 # ---------------------------------------------------------------- how the numbers moved since the process started
 
@@ -124,7 +132,6 @@ def site_state(
     answer = site.answer
     until = None if tls is None else tls.until
     said = [*warnings, *_warnings(tls, statuses, now)]
-    left = {link.neighbour for link in site.links if link.left}
     state = models.SiteState(
         name=site.name,
         version=version("fedbandit"),
@@ -149,10 +156,10 @@ def site_state(
         answer=_answer_state(site, answer),
         rates=models.RatesState(decisions_per_minute=per_minute[0], rewards_per_minute=per_minute[1]),
         arms=_arm_states(site, answer),
-        arms_version=site.arms.version,
+        arms_version=len(site.arms.changes),
         arms_waiting=len(site.arms.waiting),
-        # One that has left is shown until it is removed from the list; the file remembers it.
-        neighbours=[_neighbour_state(site, name, status, name in left) for name, status in statuses.items()],
+        neighbours=[_neighbour_state(name, status) for name, status in statuses.items()],
+        members=_member_states(site, now),
         privacy=models.PrivacyState(**asdict(site.privacy())),
         refused=refused,
         warnings_of_terms=[it for it in said if it in (*warnings_of_terms(site.terms), INSECURE)],
@@ -173,8 +180,8 @@ def needs_a_person(state: models.SiteState) -> list[str]:
         if state.arms_waiting > 1:
             many = f"{state.arms_waiting} changes of the arms wait"
         said.append(f"{many} for consent")
-    silent = [it for it in state.neighbours if not it.reachable and not it.left]
-    never = "no exchange since this agent has started"
+    silent = [it for it in state.neighbours if not it.reachable]
+    never = "no connection since this agent has started"
     return said + [f"{it.name} is unreachable: {it.last_error or never}" for it in silent]
 
 
@@ -212,6 +219,7 @@ def _federation_state(site: Site) -> models.FederationState:
         default_reward=terms.missing_reward,
         counts=terms.counted,
         max_decisions_per_day=terms.max_decisions_per_day,
+        largest_share=terms.largest_share if terms.counted == "patients" else None,
         policy=label_of(terms.policy),
         digest=terms.digest(),
     )
@@ -232,6 +240,7 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
     weights, own, theta, radius, errors = site.weights, site.own_means, site.theta, site.radius, site.errors
     losses = losses_of(answer.leader, theta, errors, site.stopped)
     verdicts = [site.arms.standing(name) for name in site.arms.names]
+    receipts = [_receipts(site, it.by) if it.by is not None and it.by.is_stop else [] for it in verdicts]
     return [
         models.ArmState(
             name=name,
@@ -245,6 +254,9 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             releases=site.releases[k],
             status=verdicts[k].status,
             changed_by=None if (change := verdicts[k].by) is None else change.by,
+            reason="" if change is None else change.reason,
+            acknowledged_by=[it.site for it in receipts[k] if it.has_it],
+            missing=[it.site for it in receipts[k] if not it.has_it],
             chance_best=answer.chances[k],
             behind=losses[k].behind,
             behind_radius=losses[k].radius,
@@ -267,55 +279,169 @@ def point_of(site: Site, at: float) -> models.HistoryPoint:
     )
 
 
-def arms_body(arms: Arms) -> models.ArmsBody:
+# ---------------------------------------------------------------- changes of the arms, and who has them
+
+
+def arms_body(site: Site) -> models.ArmsBody:
     """The arms as ``GET /v1/arms`` shows them."""
+    arms = site.arms
     return models.ArmsBody(
-        version=arms.version,
+        version=len(arms.changes),
         arms=[
             models.ArmStatusBody(
                 name=name,
                 arm=k,
                 status=(verdict := arms.standing(name)).status,
-                last_change=None if verdict.by is None else change_body(arms, verdict.by),
+                last_change=None if verdict.by is None else change_body(site, verdict.by),
             )
             for k, name in enumerate(arms.names)
         ],
-        waiting=[change_body(arms, it) for it in arms.waiting],
+        waiting=[change_body(site, it) for it in arms.waiting],
         changes=[
-            change_body(arms, it) for it in sorted((it.change for it in arms.changes.values()), key=lambda it: it.order)
+            change_body(site, it) for it in sorted((it.change for it in arms.changes.values()), key=lambda it: it.order)
         ],
     )
 
 
-def change_body(arms: Arms, it: ArmChange) -> models.ArmChangeBody:
-    """One change."""
-    accepted = arms.changes[it.id].accepted > 0
+def change_body(site: Site, it: ArmChange) -> models.ArmChangeBody:
+    """One change; of a stop also who has it."""
     return models.ArmChangeBody(
-        id=it.id, version=it.version, change=it.kind, arm=it.arm, by=it.by, at=it.at / 1000.0, accepted=accepted
+        id=it.id,
+        version=it.version,
+        change=it.kind,
+        arm=it.arm,
+        by=it.by,
+        at=it.at / 1000.0,
+        reason=it.reason,
+        accepted=site.arms.changes[it.id].accepted > 0,
+        receipts=_receipts(site, it) if it.is_stop else [],
     )
 
 
-def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool) -> models.NeighbourState:
-    carried, address = site.carried(name), status.neighbour.address
+def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
+    """Which of all other sites have said that they know a change."""
+    board, maker = site.board, site.board.held(change.by)
+    ids = [] if maker is None else [it.id for it in maker.bulletin.changes]
+    having, missing = board.receipts(change.by, 1 + (ids.index(change.id) if change.id in ids else len(ids)))
+    found = dict.fromkeys((*site.neighbours, *missing), False) | dict.fromkeys(having, True)
+    for name in (site.name, change.by):
+        found.pop(name, None)
+    held = {name: board.held(name) for name in found}
+    return [
+        models.ReceiptBody(site=name, has_it=has_it, last_heard=None if (it := held[name]) is None else it.since)
+        for name, has_it in sorted(found.items())
+    ]
+
+
+# ---------------------------------------------------------------- links and members
+
+
+def _neighbour_state(name: str, status: NeighbourStatus) -> models.NeighbourState:
+    neighbour = status.neighbour
     return models.NeighbourState(
         name=name,
-        address=None if address is None else str(address),
-        reachable=status.reachable and not left,
-        last_exchange=status.last_exchange,
-        exchanges=status.exchanges,
+        address=None if neighbour.address is None else str(neighbour.address),
+        proxy=neighbour.proxy,
+        reachable=status.linked,
+        linked_since=status.since if status.linked else None,
+        last_heard=status.last_heard,
+        received=status.received,
+        sent=status.sent,
         failures=status.failures,
         refusals=status.refusals,
-        unheard=status.unheard,
         last_error=status.last_error,
-        left=left,
-        flow=[
-            models.FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
-            for arm, it in zip(site.arms.names, carried.arms, strict=False)
-        ],
-        arms_version=status.arms_version,
-        moved=carried.moved,
-        moves=carried.moves,
     )
+
+
+def _member_states(site: Site, now: float) -> list[models.MemberState]:
+    board = site.board
+    counted, excluded = frozenset(board.counted()), site.stored.excluded
+    shares, oddities = _largest_shares(site), site.oddities(now)
+    found: list[models.MemberState] = []
+    for name in board.sites:
+        held, conflict = board.held(name), board.conflicts.get(name)
+        if held is None:
+            continue
+        bulletin = held.bulletin
+        found.append(
+            models.MemberState(
+                name=name,
+                counts=name in counted,
+                excluded=name in excluded,
+                refused=name not in counted and name not in excluded and board.counting(name) is not None,
+                incarnation=bulletin.incarnation,
+                number=bulletin.number,
+                made=bulletin.at / 1000.0,
+                since=held.since,
+                decisions=bulletin.decisions,
+                share=shares.get(name),
+                arms=[_member_arm(site, it) for it in bulletin.arms],
+                software=bulletin.software,
+                conflict=None
+                if conflict is None
+                else models.ConflictState(
+                    incarnation=conflict.place[0],
+                    number=conflict.place[1],
+                    signatures=[_base64(it.signed.signature) for it in (conflict.first, conflict.second)],
+                ),
+                oddities=list(oddities.get(name, ())),
+            )
+        )
+    return found
+
+
+def _member_arm(site: Site, entry: ArmEntry) -> models.MemberArm:
+    terms, row = site.terms, entry.row
+    mean = None
+    if entry.releases > 0:
+        steps = row[MEAN] if len(row) in (1, 3) else ratio(row[0], row[1])
+        mean = from_grid(steps, terms.low, terms.high)
+    return models.MemberArm(
+        arm=entry.name, mean=mean, releases=entry.releases, rewards=entry.rewards, decisions=entry.decisions
+    )
+
+
+def _largest_shares(site: Site) -> dict[str, float]:
+    """The largest share of each site that counts in the average of any arm."""
+    names, found = site.board.counted(), dict[str, float]()
+    for arm in site.arms.names:
+        rows, versions = site.board.rows(arm)
+        if len(rows[0] if rows else ()) == 3:
+            weights = [row[WEIGHT] if row[VARIANCE] > 0.0 else 0.0 for row in rows]
+        else:
+            weights = [float(version > 0) for version in versions]
+        total = sum(weights)
+        for name, weight in zip(names, weights, strict=True):
+            found[name] = max(found.get(name, 0.0), weight / total if total > 0.0 else 0.0)
+    return found
+
+
+def member_body(site: Site, name: str) -> models.MemberBody:
+    """What a site has signed, as ``GET /v1/members/NAME`` shows it."""
+    held, conflict = site.board.held(name), site.board.conflicts.get(name)
+    if held is None:
+        raise HttpError(
+            404, "unknown_member", "no bulletin of this site is here", "name", "one of 'members' in the state"
+        )
+    halves: list[Held] = [] if conflict is None else [conflict.first, conflict.second]
+    signers = {it.signed.signer for it in (held, *halves)} - {b""}
+    return models.MemberBody(
+        name=name,
+        bulletin=_statement(held.signed),
+        conflict=[_statement(it.signed) for it in halves],
+        certificates={fingerprint(it).hex(): it.decode() for it in sorted(signers)},
+    )
+
+
+def _statement(it: Signed) -> models.StatementBody:
+    signer = fingerprint(it.signer).hex()
+    return models.StatementBody(
+        digest=it.digest.hex(), signature=_base64(it.signature), signer=signer, body=it.body.decode()
+    )
+
+
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode()
 
 
 # ---------------------------------------------------------------- the course of a process, for its page

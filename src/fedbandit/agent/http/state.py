@@ -15,7 +15,7 @@ class FederationState(_StateModel):
     """The terms that all sites share, and how many sites take part."""
 
     name: str = Field(description="name of the federation")
-    num_agents: int = Field(description="number of sites known to take part, this one included")
+    num_agents: int = Field(description="number of sites whose bulletins count here, this one included")
     max_agents: int = Field(default=100, description="most sites that may take part")
     arms: list[str] = Field(description="names of the arms that this site knows, in the order of their numbers")
     stopped: list[str] = Field(default_factory=list[str], description="names of those that are given to nobody now")
@@ -33,6 +33,9 @@ class FederationState(_StateModel):
     )
     max_decisions_per_day: float | None = Field(
         default=None, description="most decisions per day by which one site counts; null: 100 per second"
+    )
+    largest_share: float | None = Field(
+        default=None, description="largest share of one site in any average, where patients count"
     )
     policy: str = Field(description="how arms are chosen, in words")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
@@ -60,9 +63,8 @@ class ArmState(_StateModel):
         "rewards; null before the first release"
     )
     weight: float = Field(
-        description="share of the federation in the estimate; it approaches 1. 0.75: a quarter of the sites "
-        "have not released this arm yet, or gossip has not mixed yet. Where patients count, it is relative to the arm "
-        "that most have released"
+        description="share of the federation in the estimate: 0.75: a quarter of the sites have not released this arm "
+        "yet. Where patients count, it is relative to the arm that most have released"
     )
     pulls: int = Field(description="decisions for this arm, pending ones included")
     rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
@@ -71,17 +73,20 @@ class ArmState(_StateModel):
     changed_by: str | None = Field(
         default=None, description="site whose change made it so; null: it was so from the start"
     )
+    reason: str = Field(default="", description="why, in that site's words")
+    acknowledged_by: list[str] = Field(
+        default=[], description="sites that have said that they know `changed_by`'s change; of stops alone"
+    )
+    missing: list[str] = Field(default=[], description="sites that have not said so yet; they may still give the arm")
     chance_best: float | None = Field(
         default=None,
-        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index, as of "
-        "the last exchange; null for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and "
-        "own policies",
+        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null "
+        "for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and own policies",
     )
     behind: float | None = Field(
         default=None,
         description="what giving it instead of the leading arm costs per decision, on average: the difference of the "
-        "estimates beside it; below 0 where it is ahead of the leader, which is that of the last exchange, by what was "
-        "released here since; null for a stopped or unknown arm",
+        "estimates beside it; null for a stopped or unknown arm",
     )
     behind_radius: float | None = Field(
         default=None, description="typical error of `behind`; null where that is not known"
@@ -89,7 +94,7 @@ class ArmState(_StateModel):
 
 
 class AnswerState(_StateModel):
-    """How far the question is settled: which arm is best. As of the last exchange; where nobody else is there, now."""
+    """How far the question is settled: which arm is best."""
 
     leader: str | None = Field(
         description="active arm with the highest estimate, or the only active one; null while nothing is known"
@@ -99,7 +104,7 @@ class AnswerState(_StateModel):
         "sites, not about one patient; null where that is not known"
     )
     settled: bool = Field(
-        description="the chance is at least 0.99, and what sites have released has spread; never under fed_ucb, "
+        description="the chance is at least 0.99, whatever one site has said; never under fed_ucb, "
         "gossip_ucb and own policies"
     )
     expected_loss: float | None = Field(
@@ -146,11 +151,25 @@ class RightsBody(_StateModel):
     )
 
 
+class ReceiptBody(_StateModel):
+    """Whether a site has said that it knows a change of the arms."""
+
+    site: str = Field(description="name of the site")
+    has_it: bool = Field(description="its bulletin says that it knows the change")
+    last_heard: float | None = Field(
+        description="when its newest bulletin arrived here, in seconds since 1970; null: it has none here"
+    )
+
+
 class ArmChangeBody(_StateModel):
-    """A change of an arm, signed by the site that made it."""
+    """A change of an arm, in the bulletin of the site that made it."""
 
     id: str = Field(description="hash of the change")
     version: int = Field(description="how many changes its site knew, this one counted")
+    reason: str = Field(default="", description="why, in its site's words")
+    receipts: list[ReceiptBody] = Field(
+        default=[], description="who has it, of all other sites: of stops that are in force"
+    )
     change: str = Field(description="`add`, `suspend`, `resume` or `retire`")
     arm: str = Field(description="name of the arm")
     by: str = Field(description="name of the site that made it")
@@ -180,48 +199,85 @@ class ArmsBody(_StateModel):
     changes: list[ArmChangeBody] = Field(description="all changes, in the order of their versions")
 
 
-class FlowState(_StateModel):
-    """What a link carries of one arm, towards this site."""
-
-    arm: str = Field(description="name of the arm")
-    value: float = Field(description="in ranges of the reward, counted from the lowest, times the weight")
-    weight: float = Field(description="in sites, or decisions per second where patients count")
-    share: float = Field(
-        description="the larger share of what a link may carry of value or weight; 1: the link is at its bound"
-    )
-
-
 class NeighbourState(_StateModel):
     """One link, as this end sees it."""
 
     name: str = Field(description="name of the neighbour")
     address: str | None = Field(description="address that we dial; null: it dials us")
-    reachable: bool = Field(
-        description="whether the last attempt succeeded; where it dials us: whether it called within the last minute"
+    proxy: str | None = Field(default=None, description="HTTP proxy on the way; null: none")
+    reachable: bool = Field(description="whether there is a connection")
+    linked_since: float | None = Field(
+        description="since when there is a connection, in seconds since 1970; null: there is none"
     )
-    last_exchange: float | None = Field(
-        description="time of the last completed exchange, in seconds since 1970; null: none since this process started"
+    last_heard: float | None = Field(
+        description="when anything came from it last, in seconds since 1970; null: never since this process started"
     )
-    exchanges: int = Field(description="exchanges completed since this process started, whichever end began them")
-    failures: int = Field(description="exchanges that we began and that failed, since this process started")
-    refusals: int = Field(description="calls from it that we refused, since this process started")
-    unheard: int = Field(
-        default=0,
-        description="exchanges since this process started that averaged nothing, because one end was in another "
-        "incarnation; they are not among `exchanges`",
+    received: int = Field(description="bulletins that came over this link since this process started, each once")
+    sent: int = Field(description="bulletins sent over it since this process started")
+    failures: int = Field(
+        description="attempts to dial it that failed, and connections lost, since this process started"
     )
-    last_error: str | None = Field(
-        description="why the last exchange failed or was refused; null after one has succeeded"
+    refusals: int = Field(description="calls and messages from it that we refused, since this process started")
+    last_error: str | None = Field(description="why there is no connection, or was none last; null: nothing went wrong")
+
+
+class StatementBody(_StateModel):
+    """One of two different bulletins with one number."""
+
+    digest: str = Field(description="hash of the bulletin, in hexadecimal")
+    signature: str = Field(description="signature over its bytes, in base64; empty without certificates")
+    signer: str = Field(description="SHA-256 of the signer's certificate, in hexadecimal; empty without certificates")
+    body: str = Field(description="the bulletin: exactly these characters, in UTF-8, are signed")
+
+
+class ConflictState(_StateModel):
+    """Two different bulletins of one site with one number: two processes had its key."""
+
+    incarnation: int = Field(description="incarnation of both")
+    number: int = Field(description="number of both")
+    signatures: list[str] = Field(description="their signatures, in base64; `GET /v1/members/NAME` shows the rest")
+
+
+class MemberArm(_StateModel):
+    """What a site has said of one arm."""
+
+    arm: str = Field(description="name of the arm")
+    mean: float | None = Field(
+        description="mean of what it has released, noise included; null before its first release"
     )
-    left: bool = Field(description="it has left for good, and what it contributed was removed")
-    flow: list[FlowState] = Field(
-        default=[], description="what the link carries of each arm: all that it ever sent us; `leave` removes it"
+    releases: int = Field(description="how often it has released anything of the arm")
+    rewards: int = Field(description="rewards in these releases")
+    decisions: int = Field(description="decisions for the arm there")
+
+
+class MemberState(_StateModel):
+    """One site of the federation, as its newest bulletin on this site's board has it."""
+
+    name: str = Field(description="name of the site")
+    counts: bool = Field(description="whether its numbers count here")
+    excluded: bool = Field(default=False, description="this site's operator has excluded it")
+    refused: bool = Field(default=False, description="`members.refuse` names it, or its certificate was revoked")
+    incarnation: int = Field(description="incarnation of the bulletin: when its data folder was created or restored")
+    number: int = Field(description="number of the bulletin within the incarnation")
+    made: float = Field(description="when it was made, by that site's clock, in seconds since 1970")
+    since: float = Field(description="when it arrived here first, in seconds since 1970")
+    decisions: int = Field(description="decisions that the site has made")
+    share: float | None = Field(
+        description="its largest share of an average here, over arms; null where it does not count"
     )
-    arms_version: int = Field(default=0, description="how many changes of the arms it knew at the last exchange")
-    moved: float = Field(
-        default=0.0, description="share of what the link may carry that the last exchange moved, at most over arms"
-    )
-    moves: float = Field(default=0.0, description="root mean square of that over about the last 20 exchanges")
+    arms: list[MemberArm] = Field(description="what it has said of each arm")
+    software: str = Field(description="version of its software")
+    conflict: ConflictState | None = Field(default=None, description="two different bulletins with one number, if any")
+    oddities: list[str] = Field(default=[], description="what does not fit in its numbers, in words")
+
+
+class MemberBody(_StateModel):
+    """What a site has signed: anybody can check it with the CA's certificate (docs/security.md)."""
+
+    name: str = Field(description="name of the site")
+    bulletin: StatementBody = Field(description="its newest bulletin here")
+    conflict: list[StatementBody] = Field(description="two different bulletins with one number, or none")
+    certificates: dict[str, str] = Field(description="certificates of the signers, in PEM, by their SHA-256")
 
 
 class PrivacyState(_StateModel):
@@ -299,11 +355,12 @@ class SiteState(_StateModel):
     arms_version: int = Field(default=0, description="how many changes of the arms this site knows")
     arms_waiting: int = Field(default=0, description="changes of the arms that wait for the operator")
     neighbours: list[NeighbourState] = Field(description="the links, as this end sees them")
+    members: list[MemberState] = Field(
+        default=[], description="all sites whose bulletins are here, this one among them, by name"
+    )
     privacy: PrivacyState = Field(description="the privacy of one reward")
     refused: dict[str, int] = Field(
-        description="connections and calls refused since this process started, by reason: `not a neighbour`, "
-        "`certificate` (a name that no site can have), `connections` (more than one neighbour may have), "
-        "`other terms`, `message` (malformed, or out of bounds), `disk`, `unfinished handshake`, and failed handshakes"
+        description="connections and messages refused at the port for neighbours since this process started, by reason"
     )
     warnings_of_terms: list[str] = Field(
         default=[],
@@ -323,10 +380,8 @@ class SiteState(_StateModel):
         "earlier decision; a decision that is forgotten soon and waits for its reward; a policy without privacy, one "
         "that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
-        "for epsilon; a site whose few patients leave the answer open, gossip that is slower than decisions; "
-        "a neighbour whose link carries too much or jumps, an estimate outside the range, a weight that cannot be, "
-        "more decisions or sites than there can be; "
-        "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
-        "earlier incarnation, one that was removed from the list without `leave`; why nothing is released, two "
-        "processes of one name; names of arms that look like others"
+        "for epsilon; a site whose few patients leave the answer open; a member whose numbers do not fit, or that has "
+        "signed two bulletins with one number, or released the same rewards twice; a share that is capped; gossip "
+        "without certificates, a certificate that expires within 30 days, a neighbour that was removed from the list; "
+        "why nothing is released, two processes of one name; names of arms that look like others"
     )

@@ -1,28 +1,28 @@
 """Says what would not work if a site's agent were started, and starts and changes nothing.
 
-It opens no file for writing, releases every port at once, and asks neighbours for their terms alone. If these differ,
-the neighbour logs that and shows it as the link's last error, as it would after a start; nothing else changes there.
+It opens no file for writing, releases every port at once, and asks neighbours for what they would say to a link. If
+their terms differ, the neighbour logs that and shows it as the link's last error, as it would after a start. Nothing
+else changes there, and a link that there is goes on.
 """
 
 import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import remarks_on_names
-from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, look_at
 from fedbandit.agent.disk.witness import memory_folder
-from fedbandit.agent.gossip import wire
-from fedbandit.agent.gossip.links import TERMS_DIFFER
-from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, in_words, read_tls
-from fedbandit.agent.gossip.transport import Dialler, NeighbourUnreachable, TurnedAway
-from fedbandit.agent.gossip.wire import WireError
+from fedbandit.agent.gossip.connection import Closed, Connection, dial
+from fedbandit.agent.gossip.frames import Frame, FrameError, Have, Refusal, decode, encode, terms_in
+from fedbandit.agent.gossip.links import TERMS_DIFFER, word
+from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, client_context, in_words, read_tls, spoken_to
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
 from fedbandit.agent.process.config import Address, ConfigError, Neighbour, SiteConfig, read_tokens
@@ -35,6 +35,8 @@ PATIENCE = 5.0
 """Seconds that a neighbour has to answer."""
 
 _LONGEST = 1000
+
+_REFUSES = "it refuses: "
 
 _NOT_LISTENING = {
     errno.EADDRINUSE: "is in use by another process",
@@ -64,7 +66,6 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     ]
     found += [CheckResult("warning", "arms", words) for words in remarks_on_names(terms.arms)]
     tls, said = _certificates(config, insecure, now)
-    found += _most_sites(config)
     found += [*said, *_tokens(config), *_data(config, now.timestamp()), _witness(config)]
     found += _port("listen.http", config.http)
     if config.gossip is None:
@@ -77,18 +78,8 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     if not config.neighbours:
         found.append(CheckResult("ok", "neighbours", "none: this site learns alone"))
     else:
-        found.append(
-            CheckResult("unknown", "their clocks", "an exchange does not tell the time: use NTP at every site")
-        )
+        found.append(CheckResult("unknown", "their clocks", "a link does not tell the time: use NTP at every site"))
     return found
-
-
-def _most_sites(config: SiteConfig) -> Iterator[CheckResult]:
-    most, allowed = config.most_sites, config.terms.most_agents
-    if most is not None and most >= allowed:
-        yield CheckResult("warning", "most_sites", f"{most} changes nothing: the terms allow {allowed} sites")
-    elif most is not None:
-        yield CheckResult("ok", "most_sites", f"this site counts at most {most} sites")
 
 
 # ---------------------------------------------------------------- files
@@ -176,8 +167,6 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
         words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
         yield CheckResult("ok", "data", words)
         yield from _clock(site.clock, now)
-        for words in warnings_of_unlisted(site.links, (it.name for it in config.neighbours)):
-            yield CheckResult("warning", "neighbours", words)
     elif path.exists():
         words = "it is this site's. A killed process has left its log, so the rest is checked at the start"
         yield CheckResult("unknown", "data", f"{path}: {words}")
@@ -240,28 +229,72 @@ async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, n
         await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
         return CheckResult("error", about, f"{address}: {in_words(error)}")
-    dialler, terms = Dialler(neighbour.name, address, tls), config.terms
-    own = wire.encode_terms(terms.terms())
+    terms, digest = config.terms, config.terms.digest()
     try:
-        theirs = wire.decode_terms(await dialler.call("Compare", own, PATIENCE), len(own) + TERMS_DIFFER)
-    except NeighbourUnreachable as error:
-        return CheckResult("error", about, f"{address}: {_unreached(str(error))}")
-    except TurnedAway as error:
-        return CheckResult("error", about, f"{address} refuses this site: {printable(str(error), _LONGEST)}")
-    except WireError as error:
+        said = await _asked(config, tls, neighbour, Have(config.name, digest, 0, {}))
+        theirs = (
+            terms_in(said, len(str(terms.terms())) + TERMS_DIFFER) if isinstance(said, Refusal) and said.terms else None
+        )
+    except FrameError as error:
         return CheckResult("error", about, f"{address} does not speak like an agent: {printable(str(error), _LONGEST)}")
-    finally:
-        await dialler.close()
-    if differences := terms.difference(theirs):
-        told = printable("; ".join(differences), _LONGEST)
+    except Closed as error:
+        if str(error).startswith(_REFUSES):
+            words = printable(str(error).removeprefix(_REFUSES), _LONGEST)
+            return CheckResult("error", about, f"{address} refuses this site: {words}")
+        return CheckResult("error", about, f"{address}: {_unreached(str(error))}")
+    except ssl.SSLCertVerificationError as error:
+        return CheckResult("error", about, f"{address}: its certificate is not accepted: {in_words(error)}")
+    except (OSError, TimeoutError) as error:
+        return CheckResult("error", about, f"{address}: {_unreached(in_words(error))}")
+    if theirs is not None:
+        told = printable("; ".join(terms.difference(theirs)), _LONGEST)
         return CheckResult("error", about, f"the federation differs ('there' is {neighbour.name}): {told}")
+    if isinstance(said, Refusal):
+        words = printable(said.words.removeprefix(_REFUSES), _LONGEST)
+        return CheckResult("error", about, f"{address} refuses this site: {words}")
     who = "it answers" if tls is None else f"it answers, its certificate is {neighbour.name}'s"
     return CheckResult("ok", about, f"{address}: {who}, it knows this site, and has the same terms")
 
 
+async def _asked(config: SiteConfig, tls: TlsFiles | None, neighbour: Neighbour, own: Have) -> Have | Refusal:
+    """What a neighbour says to a site that only asks: what it has, or why it refuses."""
+    assert neighbour.address is not None  # noqa: S101 - the caller has looked
+    frames: asyncio.Queue[Frame | Exception] = asyncio.Queue(4)
+    connection = Connection(
+        None if tls is None else client_context(tls),
+        (neighbour.address, spoken_to(neighbour.name, word(config.terms.digest(), neighbour.name))),
+    )
+
+    def judge(connection: Connection) -> str | None:
+        if connection.who is None or connection.who.name == neighbour.name:
+            return None
+        return f"the certificate there does not bear the name {neighbour.name}, but {connection.who.name}"
+
+    def received(_: Connection, data: bytes) -> None:
+        try:
+            frames.put_nowait(decode(data))
+        except FrameError as error:
+            frames.put_nowait(error)
+
+    connection.judge, connection.received = judge, received
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await dial(connection, neighbour.address, neighbour.proxy)
+            connection.lost = lambda _, error: frames.put_nowait(error)
+            connection.send(encode(own))
+            frame = await frames.get()
+            while not isinstance(frame, Have | Refusal):
+                if isinstance(frame, Exception):
+                    raise frame
+                frame = await frames.get()
+            return frame
+    finally:
+        connection.abort()
+
+
 def _unreached(reason: str) -> str:
     """Why nobody was reached, and what that usually means."""
-    told = printable(reason.partition(": ")[2] or reason, _LONGEST)
+    told = printable(reason, _LONGEST)
     if os.strerror(errno.ECONNREFUSED) in told:
         return f"{told}: nothing listens there. Is its agent running, and is the port right?"
     if "does not speak TLS" in told:

@@ -101,8 +101,8 @@ def _is_ip(host: str, kind: type[IPv4Address] | type[IPv6Address]) -> bool:
 
 # ---------------------------------------------------------------- rights and roles
 
-Right = Literal["decide", "report", "view", "neighbours", "restore", "arms", "log"]
-"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file is the latest,
+Right = Literal["decide", "report", "view", "members", "restore", "arms", "log"]
+"""To ask for arms, to report rewards, to read state and metrics, to exclude members, to say which file is the latest,
 to change arms, to read the log of decisions and rewards."""
 
 Rights = frozenset[Right]
@@ -114,9 +114,9 @@ ALL_RIGHTS: Rights = frozenset(get_args(Right))
 ROLES: Mapping[Role, Rights] = {
     "application": frozenset({"decide", "report", "view"}),
     "viewer": frozenset({"view"}),
-    "operator": frozenset({"view", "neighbours", "restore", "arms", "log"}),
+    "operator": frozenset({"view", "members", "restore", "arms", "log"}),
 }
-"""All read the state: an application shows the page, and whoever drops a neighbour must see whose agent answers. Only
+"""All read the state: an application shows the page, and whoever excludes a member must see whose agent answers. Only
 an operator reads the log: it has raw rewards."""
 
 
@@ -129,24 +129,25 @@ class ConfigError(FileError):
 
 @dataclass(frozen=True)
 class Tls:
-    """Paths of the site's certificate, its key, and the CA's certificate."""
+    """Paths of the site's certificate, its key, the CA's certificate, and the list of certificates that it revokes."""
 
     certificate: Path
     key: Path
     ca: Path
+    crl: Path | None = None
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A site to gossip with.
+    """A site with which there is a link.
 
     * ``address``: where to dial it; ``None`` if it dials us
-    * ``rate``: exchanges per second, on average, if we dial
+    * ``proxy``: the HTTP proxy on the way, as a URL; ``None``: what the environment says; ``DIRECT``: none
     """
 
     name: str
     address: Address | None
-    rate: float
+    proxy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class SiteConfig:
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
     * ``accepts``: whose changes of the arms count without the operator's consent
-    * ``most_sites``: more do not make this site surer; None: nobody says how many there can be
+    * ``refuse``: members with whom there is no link, and whose bulletins count nowhere here and are not passed on
     * ``witness``: a folder in memory that outlives the process (``disk.witness``); None: one that the system has
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
@@ -178,7 +179,7 @@ class SiteConfig:
     role_files: dict[Role, Path] = field(default_factory=dict[Role, Path])
     keep_rewards: bool = False
     accepts: Accepts = frozenset()
-    most_sites: int | None = None
+    refuse: frozenset[str] = frozenset()
     witness: Path | None = None
 
 
@@ -218,6 +219,7 @@ class FederationSection(Section):
     default_reward: float | None = None
     counts: str | None = None
     max_decisions_per_day: float | None = None
+    largest_share: float | None = None
     shares: _FederationShares | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
@@ -259,19 +261,21 @@ def _policy(section: FederationSection, trusted: str, folder: Path) -> Policy:
 
 def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federation:
     low, high = section.rewards
+    given = {} if section.largest_share is None else {"largest_share": section.largest_share}
     return Federation(
-        section.name,
-        tuple(section.arms),
-        low,
-        high,
-        policy,
-        trusted,
-        section.reward_window,
-        section.default_reward,
-        None if section.counts is None else checked_counts("counts", section.counts),
-        section.max_decisions_per_day,
-        _shares(section.shares),
-        section.max_agents,
+        name=section.name,
+        arms=tuple(section.arms),
+        low=low,
+        high=high,
+        policy=policy,
+        trusted=trusted,
+        reward_window=section.reward_window,
+        default_reward=section.default_reward,
+        counts=None if section.counts is None else checked_counts("counts", section.counts),
+        max_decisions_per_day=section.max_decisions_per_day,
+        shares=_shares(section.shares),
+        max_agents=section.max_agents,
+        **given,
     )
 
 
@@ -286,7 +290,12 @@ def _shares(section: _FederationShares | None) -> Shares | None:
 
 # ---------------------------------------------------------------- the other sections
 
-MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
+MAX_HOURS, MAX_KEPT = 1e6, 10**8
+
+DIRECT = "none"
+"""Instead of a proxy's URL: dial the neighbour itself, whatever the environment says."""
+
+_PROXY = re.compile(r"http://([^\s/@]+@)?(?P<address>[^\s/@]+)/?")
 
 T = TypeVar("T")
 
@@ -300,6 +309,21 @@ def _text(parse: Callable[[str], T]) -> Callable[[Any], T]:
         return parse(value)
 
     return parsed
+
+
+def _proxy(value: str) -> str:
+    """The URL of an HTTP proxy, as given."""
+    found = _PROXY.fullmatch(value)
+    accepted = f"a URL such as 'http://proxy.example.org:3128', or '{DIRECT}'"
+    if value == DIRECT:
+        return value
+    if found is None:
+        raise InvalidArgument("", value, accepted)
+    try:
+        address(found["address"])
+    except InvalidArgument:
+        raise InvalidArgument("", value, accepted) from None
+    return value
 
 
 def _file_name(value: str) -> str:
@@ -317,6 +341,10 @@ def _accepts(value: Any) -> Accepts:
     return frozenset(site_name(str(name)) for name in cast(list[object], value))
 
 
+def _refused(value: list[str]) -> frozenset[str]:
+    return frozenset(site_name(name) for name in value)
+
+
 _Name = Annotated[str, AfterValidator(site_name)]
 
 _FileName = Annotated[str, AfterValidator(_file_name)]
@@ -330,6 +358,7 @@ class _TlsSection(Section):
     certificate: _FileName
     key: _FileName
     ca: _FileName
+    crl: _FileName | None = None
 
 
 class _ListenSection(Section):
@@ -354,16 +383,19 @@ class _ArmsSection(Section):
     accept: Annotated[Accepts, BeforeValidator(_accepts)] = frozenset()
 
 
+class _MembersSection(Section):
+    refuse: Annotated[list[str], AfterValidator(lambda v: sorted(_refused(v)))] = Field(default_factory=list[str])
+
+
 class _NeighbourSection(Section):
     name: _Name
     address: _Dialled | None = None
-    rate: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_RATE))] = 1.0
+    proxy: Annotated[str, AfterValidator(_proxy)] | None = None
 
 
 class _SiteFile(Section):
     name: _Name
     data: _FileName
-    most_sites: Annotated[int, AfterValidator(lambda v: whole_number("", v, 2, 10**6))] | None = None
     witness: _FileName | None = None
     trust_policy: str = ""
     federation: FederationSection
@@ -372,6 +404,7 @@ class _SiteFile(Section):
     tokens: _TokensSection = _TokensSection()
     decisions: _DecisionsSection = _DecisionsSection()
     arms: _ArmsSection = _ArmsSection()
+    members: _MembersSection = _MembersSection()
     neighbours: list[_NeighbourSection] = Field(default_factory=list[_NeighbourSection])
 
 
@@ -396,20 +429,25 @@ def read_config(path: Path) -> SiteConfig:
         name=file.name,
         data=folder / file.data,
         terms=cast("Federation", terms),
-        tls=file.tls and Tls(folder / file.tls.certificate, folder / file.tls.key, folder / file.tls.ca),
+        tls=file.tls and _tls(file.tls, folder),
         http=listen.http,
         gossip=listen.gossip,
         token_file=None if listen.token_file is None else folder / listen.token_file,
         expire_after=file.decisions.expire_after_hours * 3600.0,
         keep=file.decisions.keep,
-        neighbours=tuple(Neighbour(n.name, n.address, n.rate) for n in file.neighbours),
+        neighbours=tuple(Neighbour(n.name, n.address, n.proxy) for n in file.neighbours),
         path=path,
         accepts=file.arms.accept,
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
         keep_rewards=file.decisions.keep_rewards,
-        most_sites=file.most_sites,
+        refuse=frozenset(file.members.refuse),
         witness=None if file.witness is None else folder / file.witness,
     )
+
+
+def _tls(section: _TlsSection, folder: Path) -> Tls:
+    crl = None if section.crl is None else folder / section.crl
+    return Tls(folder / section.certificate, folder / section.key, folder / section.ca, crl)
 
 
 def _wrong_terms(content: dict[str, Any], path: Path) -> Iterator[str]:
@@ -433,9 +471,8 @@ def _contradictions(file: _SiteFile) -> Iterator[str]:
         yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
     if listen.gossip == listen.http and listen.http.port != 0:
         yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
-    if file.most_sites is not None and file.most_sites <= len(file.neighbours):
-        accepted = f"at least {1 + len(file.neighbours)}: this site and its neighbours"
-        yield str(InvalidArgument("most_sites", file.most_sites, accepted))
+    if file.name in file.members.refuse:
+        yield str(InvalidArgument("members.refuse", file.members.refuse, "other sites than this one"))
     names = {file.name}
     for i, neighbour in enumerate(file.neighbours):
         if neighbour.name == file.name:
@@ -443,6 +480,11 @@ def _contradictions(file: _SiteFile) -> Iterator[str]:
         elif neighbour.name in names:
             yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the others'"))
         names.add(neighbour.name)
+        if neighbour.name in file.members.refuse:
+            accepted = "a site that members.refuse does not name"
+            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, accepted))
+        if neighbour.proxy is not None and neighbour.address is None:
+            yield f"'neighbours[{i}].address' is missing: only a link that this site dials can go through a proxy"
         if neighbour.address is None and listen.gossip is None:
             yield f"'neighbours[{i}].address' is missing: without listen.gossip nobody can dial this site"
 

@@ -42,8 +42,8 @@ def begin_log(form: LogFormat, level: LogLevel) -> None:
     handler.setFormatter(_JsonLines() if form == "json" else text)
     least = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=least, handlers=[handler])
-    # Libraries: uvicorn's name alarms, and we log the same; details of asyncio and gRPC are not the operator's.
-    for name in ("uvicorn.error", "asyncio", "grpc"):
+    # Libraries: uvicorn's name alarms, and we log the same; details of asyncio and websockets are not the operator's.
+    for name in ("uvicorn.error", "asyncio", "websockets"):
         logging.getLogger(name).setLevel(max(least, logging.WARNING))
     if form == "json":
         logging.captureWarnings(capture=True)

@@ -1,4 +1,4 @@
-"""One running agent: site, journal, links and gossip server in one asyncio loop, from start to stop.
+"""One running agent: site, journal and links in one asyncio loop, from start to stop.
 
 Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP API in front of it.
 """
@@ -12,31 +12,51 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
-from fedbandit.agent.core.decisions import Request, Retention, SiteDraws, draws_for
+from fedbandit.agent.core.bulletin import MAX_RUN
+from fedbandit.agent.core.decisions import Outcome, Request, Retention, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import MAX_RUN
-from fedbandit.agent.core.notices import warnings_of_forgetting, warnings_of_unlisted
-from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Step, Stored
+from fedbandit.agent.core.records import (
+    ArmChanged,
+    DecisionRecord,
+    Forgotten,
+    Numbering,
+    Record,
+    Released,
+    Renewed,
+    Step,
+    Stored,
+)
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
-from fedbandit.agent.core.site import Outcome, Site
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
+from fedbandit.agent.disk.secret_files import read_public
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
 from fedbandit.agent.disk.witness import LASTS as WITNESS_LASTS
 from fedbandit.agent.disk.witness import Witness, memory_folder
-from fedbandit.agent.gossip.links import NeighbourLinks
+from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.listener import Listener, Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import GossipServer, Refusals
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
-from fedbandit.agent.http.snapshot import Past, certificate_warning, point_of, site_state
-from fedbandit.agent.http.state import HistoryBody, SiteState
+from fedbandit.agent.http.snapshot import (
+    Past,
+    arms_body,
+    certificate_warning,
+    change_body,
+    member_body,
+    point_of,
+    site_state,
+)
+from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, HistoryBody, MemberBody, SiteState
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, new_incarnation
 from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
+from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.privacy.noise import measurement_of
 
 FREE_SPACE = 65_536
@@ -46,11 +66,17 @@ EXPIRY_EVERY = 1.0
 """Seconds between checks for decisions that are due or have expired; then raw rewards that counted leave the disk."""
 
 WATCH_EVERY = 1.0
-"""Seconds between checks for a changed configuration file."""
+"""Seconds between checks for a changed configuration file, or list of revoked certificates."""
+
+PUBLISHED_EVERY = 1.0
+"""Seconds between two bulletins that say nothing but how many decisions were made."""
+
+SAVED_EVERY = 3.0
+"""Seconds between two writes of the board: what is lost of it, neighbours send again."""
 
 SETTLES = 2.0
-"""Seconds, and three exchanges of the slowest link, that an agent waits after all neighbours have answered, and after
-the time in which the witness of another process may count."""
+"""Seconds that an agent waits after all neighbours have answered, and after the time in which the witness of another
+process may count: every process publishes at least once in that time if it has anything to say."""
 
 LONGEST_PAUSE = 5.0
 """Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
@@ -69,10 +95,11 @@ class Agent:
         """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
         self.config, self._tls = config, tls
         self.refusals = Refusals(_LOG, time.monotonic)
-        self.gossip_port: int | None = None
+        self._listener: Listener | None = None
         self._random, self._started, self._began = secrets.SystemRandom(), time.time(), time.monotonic()
         self._problem: str | None = "starting"
-        self._changed = changed_at(config.path)
+        self._software = version("fedbandit")
+        self._changed, self._crl_changed = changed_at(config.path), self._crl_time(config)
         self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
         try:
@@ -88,13 +115,13 @@ class Agent:
         self._confirmed: float | None = None
         self._awake = both_clocks()
         self.site = DurableSite(self._open_journal, self._make_site, self._now)
+        self.site.on_records = self._notice_news
+        self._news = asyncio.Event()
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.feed = Feed(self._watched, self._trouble, "state")
         self._past = Past(self._started, self.feed)
-        self.links = NeighbourLinks(
-            config.name, config.terms, self.site, tls, time.time, self._random, self.feed.exchange
-        )
-        self._server: GossipServer | None = None
+        refused = self.refusals.count
+        self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random, self._noted, refused)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _open_journal(self) -> SqliteJournal:
@@ -121,8 +148,11 @@ class Agent:
             self._witness.forget()
 
     def _make_site(self, stored: Stored) -> Site:
-        keeps, most, presence = self.config.keep_rewards, self.config.most_sites, self._presence
-        site = Site(self.config.name, self.terms, stored, presence=presence, keeps_rewards=keeps, most_sites=most)
+        keeps, presence = self.config.keep_rewards, self._presence
+        site = Site(
+            self.config.name, self.terms, stored, presence=presence, keeps_rewards=keeps, software=self._software
+        )
+        site.refuse(self.config.refuse)
         self._clock.catch_up(site.clock)
         return site
 
@@ -188,12 +218,20 @@ class Agent:
         """The arms, and what became of them; all of it is on disk."""
         return await self.site.shown(lambda site: site.arms)
 
-    async def change_arm(self, kind: ChangeKind, arm: str) -> ArmChange:
-        """Change an arm, and tell the neighbours at once."""
-        at, sign = int(1000 * time.time()), self.links.arms.sign
-        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, sign))
+    async def arms_body(self) -> ArmsBody:
+        """The response of ``GET /v1/arms``."""
+        return await self.site.shown(arms_body)
+
+    async def change_body(self, change: ArmChange) -> ArmChangeBody:
+        """One change, and who has it."""
+        return await self.site.shown(lambda site: change_body(site, change))
+
+    async def change_arm(self, kind: ChangeKind, arm: str, reason: str = "") -> ArmChange:
+        """Change an arm, and say so at once."""
+        at = int(1000 * time.time())
+        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, reason))
         _LOG.warning("%s", change.in_words())
-        self.links.arms.announce()
+        await self._publish()
         return change
 
     async def accept_arm(self, arm: str, retire: bool) -> tuple[ArmChange, ...]:
@@ -203,14 +241,20 @@ class Agent:
             _LOG.warning("%s: accepted by the operator", change.in_words())
         return accepted
 
-    async def leave(self, neighbour: str) -> None:
-        """Record that a neighbour has left for good."""
-        await self.links.leave(neighbour)
-        await self._drop_strangers()
+    async def member(self, name: str) -> MemberBody:
+        """The response of ``GET /v1/members/NAME``."""
+        return await self.site.shown(lambda site: member_body(site, name))
 
-    async def rejoin(self, neighbour: str) -> None:
-        """Accept a neighbour that had left."""
-        await self.links.rejoin(neighbour)
+    async def exclude(self, name: str, reason: str = "") -> None:
+        """A member's numbers no longer count here."""
+        at = int(1000 * time.time())
+        await self.site.do(lambda site: site.exclude(name, at, reason))
+        _LOG.warning("%s is excluded by the operator%s", name, f": {reason}" if reason else "")
+
+    async def include(self, name: str) -> None:
+        """They count again."""
+        await self.site.do(lambda site: site.include(name))
+        _LOG.warning("%s counts again: the operator includes it", name)
 
     async def confirm(self) -> None:
         """Take the operator's word that this process is the only one of its name, and its file the latest."""
@@ -225,10 +269,6 @@ class Agent:
 
     def _new_run(self) -> int:
         return 1 + self._random.randrange(MAX_RUN)
-
-    async def _drop_strangers(self) -> None:
-        if self._server is not None:
-            await self._server.drop_strangers()
 
     async def not_ready(self) -> str | None:
         """Why the agent cannot serve now; None if it can."""
@@ -246,36 +286,39 @@ class Agent:
         """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
         self._awake = both_clocks()
         if self.config.gossip is not None:
-            handlers = {
-                "Exchange": self.links.answer_exchange,
-                "Compare": self.links.answer_compare,
-                "ArmChanges": self.links.answer_arm_changes,
-            }
-            self._server = GossipServer(self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count)
-            self.gossip_port = self._server.port
+            self._listener = self.links.listen(self.config.gossip)
         await self.site.do(lambda site: site.open())
-        await self.links.arms.accept(self.config.accepts)
+        await self._accept(self.config)
+        await self.links.refuse(self.config.refuse, None)
         await self.links.use(self.config.neighbours)
-        if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
-            await self._server.start()
-        self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
+        if self._listener is not None:  # only now: a neighbour that calls before it is known here would be refused
+            self._listener.start()
+        work = self._keep_house(), self._watch_configuration(), self._keep_publishing(), self._keep_board()
+        self._tasks = [asyncio.create_task(it) for it in work]
         self._said.notice(await self.site.shown(self._warnings))
         self._problem = None
 
+    @property
+    def gossip_port(self) -> int | None:
+        """Where neighbours can dial this agent."""
+        return None if self._listener is None else self._listener.port
+
     async def hang_up(self) -> None:
-        """Stop gossip; an exchange in progress may finish."""
+        """Close all links, once."""
+        if self._problem == "stopping":
+            return
         self._problem = "stopping"
         self.feed.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.links.arms.close()
-        server, self._server = self._server, None
-        await asyncio.gather(self.links.close(), *([] if server is None else [server.stop(grace=1.0)]))
+        await self.links.close()
 
     async def stop(self) -> None:
         """Stop all tasks, answer waiting callers, close the file."""
         await self.hang_up()
+        with suppress(JournalError):
+            await self._save_board()
         self.site.close()
         self._witness.close()
 
@@ -309,6 +352,62 @@ class Agent:
                     _LOG.error("%s", error, exc_info=not isinstance(error, JournalError))
             await asyncio.sleep(EXPIRY_EVERY)
 
+    # ---------------------------------------------------------------- bulletins
+
+    def _notice_news(self, records: Sequence[Record]) -> None:
+        """A release, or a change of arms, goes out at once."""
+        if any(isinstance(it, Released | ArmChanged | Renewed) for it in records):
+            self._news.set()
+
+    async def _keep_publishing(self) -> None:
+        """Publish what is new at once; how many decisions were made, at most once a second."""
+        said = None
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PUBLISHED_EVERY):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                await self._publish()
+                said = None
+            except Exception as error:  # this task must survive any error
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.error("no bulletin: %s", error, exc_info=not isinstance(error, JournalError))
+
+    async def _publish(self) -> None:
+        """Write this site's next bulletin, if there is anything new in it, then send it."""
+        now = time.time()
+        if not self.site.in_memory.has_news(now):
+            return
+        signed = await self.site.do(lambda site: site.publish(self.links.sign, now))
+        if signed is not None:
+            self.links.announce(signed)
+
+    async def _keep_board(self) -> None:
+        """Write what has come of other sites; where the disk fails, it comes again."""
+        said = None
+        while True:
+            await asyncio.sleep(SAVED_EVERY)
+            try:
+                await self._save_board()
+                said = None
+            except JournalError:
+                continue  # house-keeping says so
+            except Exception as error:  # this task must survive any error
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.exception("the board was not written")
+
+    async def _save_board(self) -> None:
+        await self.site.take(lambda site: site.board_rows())
+
+    def _noted(self, neighbour: str, at: float, sent: bool, site: str) -> None:
+        """A bulletin has gone over a link."""
+        self.feed.bulletin(neighbour, at, sent, site)
+
+    # ---------------------------------------------------------------- the house
+
     async def _forget_old(self) -> None:
         """By age only once the time is sure; before, because of ``keep`` alone."""
         now, limits = self._patient.now(), self.limits
@@ -324,21 +423,23 @@ class Agent:
             check_free_space(self.config.data)
             await self.site.do(_written_again)
             self.site.problem = None
+            await self._accept(self.config)  # the site was loaded anew
+            await self.links.refuse(self.config.refuse, None)
 
     async def _watch_configuration(self) -> None:
-        """Apply a changed neighbour list. Removing a name keeps that site out."""
+        """Apply changed neighbours, members to refuse, consent, and revoked certificates."""
         said = None
         while True:
             await asyncio.sleep(WATCH_EVERY)
-            changed = changed_at(self.config.path)
-            if changed == self._changed:
+            changed, crl_changed = changed_at(self.config.path), self._crl_time(self.config)
+            if (changed, crl_changed) == (self._changed, self._crl_changed):
                 continue
             try:
                 await self._take_over()
             except Exception as error:  # this task must survive any error
                 if (changed, str(error)) != said:
                     said = changed, str(error)
-                    known = isinstance(error, ConfigError | OSError | JournalError)
+                    known = isinstance(error, FileError | InvalidArgument | OSError | JournalError)
                     _LOG.error("the changed configuration was not applied: %s", error, exc_info=not known)
                 if not isinstance(error, ConfigError):
                     continue  # not the file's fault: try again
@@ -346,7 +447,7 @@ class Agent:
                 if said is not None:
                     _LOG.info("%s is in order again", self.config.path.name)
                 said = None
-            self._changed = changed
+            self._changed, self._crl_changed = changed, crl_changed
 
     async def _take_over(self) -> None:
         config, path = read_config(self.config.path), self.config.path
@@ -354,19 +455,30 @@ class Agent:
             raise ConfigError(f"{path}: name is {config.name!r}, but {self.config.name!r} is running; restart to apply")
         if self._tls is None:
             check_insecure(config, insecure=True)
+        files = None if self._tls is None else self.config.tls
+        await self.links.refuse(config.refuse, None if files is None or files.crl is None else read_public(files.crl))
+        if config.refuse != self.config.refuse:
+            _LOG.warning(
+                "applied [members] in %s: refused: %s", path.name, ", ".join(sorted(config.refuse)) or "nobody"
+            )
         await self.links.use(config.neighbours)
-        await self._drop_strangers()
         if config.neighbours != self.config.neighbours:
             _LOG.info("applied the neighbours in %s", path.name)
         if config.accepts != self.config.accepts:
-            await self.links.arms.accept(config.accepts)
+            await self._accept(config)
             _LOG.info("applied [arms] in %s", path.name)
-        if config.most_sites != self.config.most_sites:
-            await self.site.do(lambda site: site.limit_sites(config.most_sites))
-            _LOG.info("applied most_sites in %s", path.name)
-        taken = replace(self.config, neighbours=config.neighbours, accepts=config.accepts, most_sites=config.most_sites)
+        taken = replace(self.config, neighbours=config.neighbours, accepts=config.accepts, refuse=config.refuse)
         self._restarts.notice(taken, config)
         self.config = taken
+
+    @staticmethod
+    def _crl_time(config: SiteConfig) -> tuple[int, int, int]:
+        return changed_at(config.tls.crl) if config.tls is not None and config.tls.crl is not None else (0, 0, 0)
+
+    async def _accept(self, config: SiteConfig) -> None:
+        """Accept what waits, and comes from whom the configuration trusts."""
+        for change in await self.site.do(lambda site: site.accept_from(config.accepts)):
+            _LOG.warning("%s: accepted", change.in_words())
 
     async def _wait_for_neighbours(self) -> None:
         """Release again some time after all neighbours have answered: another process would speak meanwhile."""
@@ -374,9 +486,8 @@ class Agent:
             self._confirmed = None
             return
         self._confirmed = time.monotonic() if self._confirmed is None else self._confirmed
-        rates = [it.rate for it in self.config.neighbours if it.address is not None]
-        patience, now = SETTLES + min(3.0 / min(rates, default=1.0), 60.0), time.monotonic()
-        if now - self._confirmed >= patience and now - self._began >= WITNESS_LASTS + patience:
+        now = time.monotonic()
+        if now - self._confirmed >= SETTLES and now - self._began >= WITNESS_LASTS + SETTLES:
             await self.site.do(lambda site: site.go_on())
 
     def _now(self) -> float:
@@ -415,8 +526,7 @@ class Agent:
         return self._past.history((await self.arms()).names)
 
     def _warnings(self, site: Site) -> list[str]:
-        unlisted = warnings_of_unlisted(site.links, (it.name for it in self.config.neighbours))
-        return [*site.warnings(), *warnings_of_forgetting(site, self.limits, self._clock.peek()), *unlisted]
+        return [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]
 
     def _notice_expiry(self) -> None:
         """Log once a day that the certificate expires soon."""

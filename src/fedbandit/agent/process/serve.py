@@ -1,14 +1,13 @@
 """Runs an agent behind its HTTP server: opens the socket, starts both, and stops both in the right order."""
 
 import asyncio
-import errno
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.state_files import may_be_there
-from fedbandit.agent.gossip import tunnel
+from fedbandit.agent.gossip.listener import listening as listening_for_neighbours
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import http_server, listening
@@ -18,7 +17,7 @@ from fedbandit.agent.process.runtime import Agent
 _LOG = logging.getLogger("fedbandit.agent")
 
 
-def try_ports(config: SiteConfig, insecure: bool) -> None:
+def try_ports(config: SiteConfig) -> None:
     """Before a first start: bind both ports, and let go of them. If one is in use, no data folder is made.
 
     A site that has a state opens it first: it says better than a port that its agent runs already.
@@ -28,12 +27,8 @@ def try_ports(config: SiteConfig, insecure: bool) -> None:
     _listener(config).close()
     if config.gossip is None:
         return
-    try:
-        for listener in tunnel.listening(config.gossip):
-            listener.close()
-    except OSError as error:
-        if not insecure or error.errno == errno.EADDRINUSE:  # without TLS gRPC listens, on such addresses as it finds
-            raise
+    for listener in listening_for_neighbours(config.gossip):
+        listener.close()
 
 
 async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:
@@ -42,26 +37,40 @@ async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio
         with _listener(agent.config) as listener:
             await _serve_at(listener, agent, tokens, stop)
     finally:
-        await tunnel.in_any_case(agent.stop())
+        await _in_any_case(agent.stop())
         _LOG.info("stopped")
 
 
 async def _serve_at(
     listener: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
 ) -> None:
-    host, port = agent.config.http.host, listener.getsockname()[1]
+    host, http_port = agent.config.http.host, listener.getsockname()[1]
     # Other machines may call the agent by any name; ``read_config`` then requires tokens.
     hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
     http = http_server(make_app(agent, tokens, hosts))
     await agent.start()
     serving = asyncio.create_task(http.serve(sockets=[listener]))
-    gossip = "nobody can dial this agent" if agent.gossip_port is None else f"gossip on port {agent.gossip_port}"
-    _LOG.info("ready: http://%s for the application, %s", Address(host, port), gossip)
+    port = agent.gossip_port
+    gossip = "nobody can dial this agent" if port is None else f"neighbours on port {port}"
+    _LOG.info("ready: http://%s for the application, %s", Address(host, http_port), gossip)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     http.should_exit = True
     await asyncio.gather(serving, agent.hang_up())
+
+
+async def _in_any_case(closing: Coroutine[None, None, None]) -> None:
+    """Close something to its end, also if this is cancelled meanwhile: else sockets stay open."""
+    task, cancelled = asyncio.create_task(closing), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    task.result()
 
 
 def _listener(config: SiteConfig) -> socket.socket:

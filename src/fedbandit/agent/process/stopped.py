@@ -1,6 +1,8 @@
 """Changes the state file of an agent that is not running."""
 
-from fedbandit.agent.core.records import NoSuchNeighbour
+from collections.abc import Mapping
+
+from fedbandit.agent.core.bulletin import ArmEntry
 from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
@@ -8,14 +10,13 @@ from fedbandit.agent.process.clock import new_incarnation
 from fedbandit.agent.process.config import SiteConfig
 
 
-def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
-    """Record that a neighbour has left or returned."""
-    if comes_back and neighbour not in {it.name for it in config.neighbours}:
-        raise NoSuchNeighbour(f"{neighbour} is not among the neighbours in {config.path}")
+def change_members(config: SiteConfig, name: str, reason: str | None) -> None:
+    """Exclude a member, with a reason; None: include it again."""
     journal = _opened(config)
     try:
         site = Site(config.name, config.terms, journal.load())
-        journal.commit((site.join if comes_back else site.leave)(neighbour).records)
+        step = site.include(name) if reason is None else site.exclude(name, new_incarnation(), reason)
+        journal.commit(step.records)
     finally:
         journal.close()
 
@@ -37,9 +38,12 @@ def restore(config: SiteConfig) -> Restored:
         )
     try:
         stored = journal.load()
-        incarnation, everything = max(new_incarnation(), stored.numbering.incarnation + 1), stored.numbering.decisions
-        incarnations = {name: max(incarnation, link.own_incarnation + 1) for name, link in stored.links.items()}
-        records, restored = records_of_new_incarnation(stored, config.terms, incarnation, everything, incarnations)
+        site = Site(config.name, config.terms, stored)
+        own, everything = site.board.held(config.name), stored.numbering.decisions
+        incarnation = max(new_incarnation(), site.presence.highest[0] + 1)
+        told: Mapping[str, ArmEntry] = {} if own is None else own.bulletin.by_arm
+        names = site.arms.names
+        records, restored = records_of_new_incarnation(stored, config.terms, names, incarnation, everything, told)
         journal.commit(records)
         journal.erase()
     finally:

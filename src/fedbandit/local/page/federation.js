@@ -29,10 +29,8 @@ function drawFacts({ sites, seconds }) {
     ["patients per second", whole(seconds > 0 ? patients / seconds : 0)],
     ["regret of all sites", whole(sum((site) => site.regret))],
     [
-      "exchanges",
-      count(
-        Math.round(sum((site) => (site.state?.neighbours ?? []).reduce((total, it) => total + it.exchanges, 0)) / 2),
-      ),
+      "bulletins received",
+      count(sum((site) => (site.state?.neighbours ?? []).reduce((total, it) => total + it.received, 0))),
     ],
     ["agents that answer", `${sites.filter((site) => site.running && !isSilent(site)).length} of ${sites.length}`],
   ];

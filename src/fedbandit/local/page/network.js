@@ -1,4 +1,4 @@
-// The graph of all sites, with a pulse where the number of exchanges has grown.
+// The graph of all sites, with a pulse where bulletins have gone over a link.
 
 import { keyed, setAttribute, setAttributes, setText, svg } from "/page/elements.js";
 import { counted, shortened } from "/page/format.js";
@@ -7,7 +7,7 @@ import { isSilent, kindOf } from "./verdict.js";
 
 const graph = document.getElementById("network");
 const [lines, pulses, nodes] = ["lines", "pulses", "nodes"].map((name) => graph.querySelector(`.${name}`));
-let exchanges = new Map(); // of each link, as last seen
+let bulletins = new Map(); // of each link, as last seen
 
 const WORDS = {
   best: "lead with the best arm",
@@ -97,8 +97,9 @@ function drawPulses(sites, places, edges) {
     const link = sites[i].state?.neighbours.find((it) => it.name === sites[j].name);
     if (link === undefined) continue;
     const key = `${i} ${j}`;
-    now.set(key, link.exchanges);
-    if (exchanges.has(key) && link.exchanges > exchanges.get(key)) pulse(pulses, places[i], places[j]);
+    const moved = link.received + link.sent;
+    now.set(key, moved);
+    if (bulletins.has(key) && moved > bulletins.get(key)) pulse(pulses, places[i], places[j]);
   }
-  exchanges = now;
+  bulletins = now;
 }

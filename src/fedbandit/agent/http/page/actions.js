@@ -12,7 +12,7 @@ const done = document.getElementById("done");
 let run = null;
 
 /** Ask; `action(text)` runs when it is confirmed, with what was typed if there is a `label`. */
-function confirm({ heading, sentences, button, isFinal = false, label = null, action, after, name }) {
+function confirm({ heading, sentences, button, isFinal = false, label = null, isOptional = false, action, after, name }) {
   setText(title, heading);
   says.replaceChildren(...sentences.map((parts) => el("p", {}, ...parts)));
   setText(error, "");
@@ -21,9 +21,10 @@ function confirm({ heading, sentences, button, isFinal = false, label = null, ac
   show(field, label !== null);
   setText(field.querySelector("span"), label ?? "");
   input.value = "";
+  input.maxLength = isOptional ? 200 : 64;
   run = async () => {
     const text = label === null ? undefined : input.value.trim();
-    if (text === "") return setText(error, "Type a name first.");
+    if (text === "" && !isOptional) return setText(error, "Type a name first.");
     go.disabled = true;
     try {
       await action(text);
@@ -58,47 +59,38 @@ export function button(text, name, onClick) {
   return node;
 }
 
-export function leave(name) {
+export function exclude(name) {
   confirm({
-    heading: "Leave a neighbour for good?",
+    heading: "Exclude a member?",
     sentences: [
-      [
-        nameOf(name),
-        " will count as having left: all that it ever told this site is removed, and exchanges with it stop.",
-      ],
-      [
-        "The others converge to the mean of the remaining sites. Do the same at all its other neighbours. You can rejoin it later.",
-      ],
+      ["What ", nameOf(name), " says no longer counts at this site, and its new changes of arms are not taken."],
+      ["Its stops that are known stay. Every site decides for itself: tell the others. You can include it again."],
     ],
-    button: "Leave this neighbour",
+    label: "Why, for this site's people",
+    isOptional: true,
+    button: "Exclude this member",
     isFinal: true,
     name,
-    action: () => agent.leave(name),
-    after: () => `${name} has left.`,
+    action: (reason) => agent.exclude(name, reason),
+    after: () => `${name} no longer counts here.`,
   });
 }
 
-export function rejoin(name) {
+export function include(name) {
   confirm({
-    heading: "Rejoin a neighbour?",
-    sentences: [
-      [
-        "This site will exchange with ",
-        nameOf(name),
-        " again, from nothing: it brings what it knows with the next exchange.",
-      ],
-    ],
-    button: "Rejoin this neighbour",
+    heading: "Include a member?",
+    sentences: [["What ", nameOf(name), " says will count at this site again."]],
+    button: "Include this member",
     name,
-    action: () => agent.rejoin(name),
-    after: () => `${name} is a neighbour again.`,
+    action: () => agent.include(name),
+    after: () => `${name} counts again.`,
   });
 }
 
 const CHANGES = {
   suspend: {
     heading: "Suspend an arm?",
-    says: " will be given to nobody, at this site at once and at every other site as soon as it has heard of it. Nobody has to consent. Rewards of its earlier decisions still count.",
+    says: " will be given to nobody, at this site at once and at every other site as soon as it has heard of it; the page shows who has. Nobody has to consent. Rewards of its earlier decisions still count.",
     button: "Suspend this arm",
     after: "is suspended.",
   },
@@ -117,27 +109,15 @@ const CHANGES = {
   },
 };
 
-/** Whom a stop does not reach now: people must be told by other means. */
-function notReached(silent, name) {
-  const isOne = silent.length === 1;
-  const names = silent.flatMap((it, i) => [i === 0 ? "" : i === silent.length - 1 ? " and " : ", ", nameOf(it)]);
-  return [
-    ...names,
-    ` cannot be reached now, and still ${isOne ? "gives" : "give"} `,
-    nameOf(name),
-    ` until ${isOne ? "it is" : "they are"} back; so do the sites behind ${isOne ? "it" : "them"}. Tell them by other means.`,
-  ];
-}
-
-/** `silent`: neighbours that cannot be reached now. */
-export function changeArm(change, name, silent) {
+export function changeArm(change, name) {
   const { says: sentence, after, ...words } = CHANGES[change];
-  const isStop = change === "suspend" || change === "retire";
   confirm({
     ...words,
-    sentences: [[nameOf(name), sentence], ...(isStop && silent.length > 0 ? [notReached(silent, name)] : [])],
+    sentences: [[nameOf(name), sentence]],
+    label: "Why, in a few words that every site shows",
+    isOptional: true,
     name,
-    action: () => agent.changeArm(change, name),
+    action: (reason) => agent.changeArm(change, name, reason),
     after: () => `${name} ${after}`,
   });
 }

@@ -22,13 +22,13 @@ async function call(method, path, body) {
   return answer.status === 204 ? null : answer.json();
 }
 
-const neighbour = (name) => `/v1/neighbours/${encodeURIComponent(name)}`;
+const excluded = (name) => `/v1/excluded/${encodeURIComponent(name)}`;
 
 export const state = () => call("GET", "/v1/state");
 export const history = () => call("GET", "/v1/history");
 export const rights = () => call("GET", "/v1/rights");
 export const arms = () => call("GET", "/v1/arms");
-export const leave = (name) => call("DELETE", neighbour(name));
-export const rejoin = (name) => call("PUT", neighbour(name));
-export const changeArm = (change, arm) => call("POST", "/v1/arms", { change, arm });
+export const exclude = (name, reason) => call("PUT", excluded(name), { reason });
+export const include = (name) => call("DELETE", excluded(name));
+export const changeArm = (change, arm, reason = "") => call("POST", "/v1/arms", { change, arm, reason });
 export const acceptArm = (arm, retire) => call("POST", "/v1/arms/accept", { arm, retire });

@@ -6,7 +6,6 @@ import { SteadyScale } from "./axis.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
 import { count, decimalsFor, number, plusMinus, shortened, shortPercent } from "./format.js";
 import { More } from "./more.js";
-import { kindOf } from "./neighbours.js";
 import { drawAxis, drawWhisker, makeAxis, makeWhisker } from "./whisker.js";
 
 const table = document.getElementById("arms");
@@ -15,6 +14,7 @@ const axis = makeAxis();
 const more = new More(document.getElementById("more-arms"), "arms");
 const steady = new SteadyScale();
 const waitingList = document.getElementById("waiting");
+const stopsList = document.getElementById("stops");
 document.getElementById("axis").append(axis);
 document.getElementById("add-arm").addEventListener("click", actions.addArm);
 
@@ -109,8 +109,6 @@ function drawRow(row, arm, { scale, decimals, leader, best, mostPulls, rights, i
   drawButtons(parts.buttons, arm, rights);
 }
 
-let silent = []; // neighbours that cannot be reached now: a stop is not heard there
-
 const POSSIBLE = { active: ["suspend", "retire"], suspended: ["resume", "retire"], retired: [] };
 const WORDS = { suspend: "Suspend…", resume: "Resume…", retire: "Retire…" };
 
@@ -121,7 +119,7 @@ function drawButtons(cell, arm, rights) {
   const hadFocus = cell.contains(document.activeElement);
   cell.key = key;
   cell.replaceChildren(
-    ...possible.map((it) => actions.button(WORDS[it], arm.name, () => actions.changeArm(it, arm.name, silent))),
+    ...possible.map((it) => actions.button(WORDS[it], arm.name, () => actions.changeArm(it, arm.name))),
   );
   if (hadFocus) (cell.querySelector("button") ?? document.getElementById("add-arm")).focus();
 }
@@ -129,8 +127,7 @@ function drawButtons(cell, arm, rights) {
 /** Draw the table, and what waits for consent. */
 export function drawArms(known) {
   const { state, rights, waiting } = known;
-  const { arms, answer, federation, neighbours } = state;
-  silent = neighbours.filter((it) => kindOf(it) === "unreachable").map((it) => it.name);
+  const { arms, answer, federation } = state;
   const { low, high } = federation;
   const decimals = decimalsFor(high - low);
   const within = (value) => Math.min(high, Math.max(low, value)); // an error may reach beyond what can be
@@ -158,6 +155,7 @@ export function drawArms(known) {
   table.classList.toggle("operated", mayChange);
   show(document.getElementById("add-arm"), mayChange);
   drawWaiting(waiting, mayChange);
+  drawStops(arms);
   const words = federation.counts === "patients" ? "patients" : "sites, which count alike";
   setText(
     document.getElementById("counts"),
@@ -168,6 +166,47 @@ export function drawArms(known) {
     }`,
   );
 }
+
+/** Stops: who made them and why, and who has not said that it has them. */
+function drawStops(arms) {
+  const stopped = arms.filter((arm) => arm.status !== "active" && arm.changed_by !== null);
+  show(stopsList, stopped.length > 0);
+  keyed(
+    stopsList,
+    stopped,
+    (arm) => `${arm.name} ${arm.status} ${arm.changed_by} ${arm.reason} ${arm.missing} ${arm.acknowledged_by.length}`,
+    (arm) =>
+      el(
+        "li",
+        { class: arm.missing.length > 0 ? "urgent" : null },
+        nameOf(arm.name),
+        ` is ${arm.status} by `,
+        nameOf(arm.changed_by),
+        arm.reason === "" ? ". " : `: ${arm.reason}. `,
+        ...whoHas(arm),
+      ),
+    () => {},
+  );
+}
+
+function whoHas({ acknowledged_by: having, missing }) {
+  if (missing.length === 0) {
+    return [having.length === 0 ? "No other site is known here." : `${HAVE[+(having.length === 1)]} (${having.length}).`];
+  }
+  const shown = missing.slice(0, MOST_NAMED);
+  const others = missing.length - shown.length;
+  const names = shown.flatMap((name, i) => [i === 0 ? "" : ", ", nameOf(name)]);
+  const verb = missing.length === 1 ? "has" : "have";
+  return [
+    `${having.length} of ${having.length + missing.length} other sites have it; `,
+    ...names,
+    others > 0 ? ` and ${others} more` : "",
+    ` ${verb} not said so, and may still give it.`,
+  ];
+}
+
+const MOST_NAMED = 12;
+const HAVE = ["All other sites have it", "The other site has it"];
 
 const ASKS = { add: "add", resume: "resume", suspend: "suspend", retire: "retire for good" };
 

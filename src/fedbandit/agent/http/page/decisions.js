@@ -31,14 +31,13 @@ function drawFacts(list, facts) {
 /** Draw the numbers beside the answer. */
 export function drawFactsOfSite({ state }) {
   const { rates, decisions, federation, neighbours, arms } = state;
-  const present = neighbours.filter((it) => !it.left);
   drawFacts(FACTS, [
     ["decisions per minute, lately", whole(rates.decisions_per_minute)],
     ["rewards per minute, lately", whole(rates.rewards_per_minute)],
     ["decisions so far", count(decisions.handed_out)],
     ["rewards that count", count(arms.reduce((sum, arm) => sum + arm.rewards, 0))],
-    [present.length === 1 ? "neighbour in reach" : "neighbours in reach", `${present.filter((it) => it.reachable).length} of ${present.length}`],
-    [federation.num_agents === 1 ? "site that takes part" : "sites that take part", count(federation.num_agents)],
+    [neighbours.length === 1 ? "neighbour linked" : "neighbours linked", `${neighbours.filter((it) => it.reachable).length} of ${neighbours.length}`],
+    [federation.num_agents === 1 ? "site that counts" : "sites that count", count(federation.num_agents)],
   ]);
 }
 

@@ -1,124 +1,61 @@
-// The links in a table: their state, and what each carries.
+// The links in a table.
 
-import * as actions from "./actions.js";
 import { el, keyed, nameOf, setText, show } from "./elements.js";
-import { ago, count, rough, share } from "./format.js";
+import { ago, count, duration } from "./format.js";
 import { More } from "./more.js";
 import { kindOf } from "./neighbours.js";
 
 const body = document.getElementById("links").tBodies[0];
 const more = new More(document.getElementById("more-links"), "neighbours");
-const STATES = { live: "in reach", unreachable: "unreachable", left: "has left" };
+const STATES = { live: "linked", unreachable: "unreachable" };
 
 function makeRow(neighbour) {
   const cell = (label, ...children) => el("td", { "data-label": label }, ...children);
   const parts = {
     address: el("span", { class: "faint block" }),
     state: el("span", { class: "state" }),
+    why: el("span", { class: "faint block" }),
     last: el("span"),
-    exchanges: el("span"),
+    received: el("span"),
+    sent: el("span"),
     failed: el("span", { class: "faint block" }),
-    fill: el("span", { class: "fill" }),
-    most: el("span"),
-    flows: el("tbody"),
-    numbers: el("p", { class: "help" }),
-    button: el("td", { class: "buttons" }),
   };
-  const heads = ["arm", "value", "weight", "of its bound"].map((text) => el("th", { scope: "col" }, text));
-  const inner = el("table", { class: "flows" }, el("thead", {}, el("tr", {}, ...heads)), parts.flows);
-  const scroller = el(
-    "div",
-    { class: "scroller", tabindex: 0, role: "region", "aria-label": `What the link to ${neighbour.name} carries` },
-    parts.numbers,
-    inner,
-  );
-  parts.details = el("details", {}, el("summary", {}, parts.most), scroller);
   const row = el(
     "tr",
     {},
     el("th", { scope: "row" }, nameOf(neighbour.name), parts.address),
-    cell("state", parts.state),
-    cell("last exchange", parts.last),
-    cell("exchanges", parts.exchanges, parts.failed),
-    cell("what it told us", el("span", { class: "bar", "aria-hidden": "true" }, parts.fill), parts.details),
-    parts.button,
+    cell("state", parts.state, parts.why),
+    cell("last heard", parts.last),
+    cell("bulletins in", parts.received, parts.failed),
+    cell("out", parts.sent),
   );
   row.parts = parts;
-  parts.details.addEventListener("toggle", () => {
-    parts.details.parentElement.classList.toggle("is-open", parts.details.open);
-    row.drawFlows?.();
-  });
   return row;
 }
 
-/** What a link carries, as the state has it. */
-function drawFlows(table, flow) {
-  keyed(
-    table,
-    flow,
-    (it) => it.arm,
-    (it) => el("tr", {}, el("th", { scope: "row" }, nameOf(it.arm)), el("td"), el("td"), el("td")),
-    (row, it) => {
-      setText(row.children[1], rough(it.value));
-      setText(row.children[2], rough(it.weight));
-      setText(row.children[3], share(it.share));
-    },
-  );
-}
-
-function problems({ failures, refusals, unheard }) {
+function problems({ failures, refusals }) {
   const said = [];
   if (failures > 0) said.push(`${count(failures)} failed`);
   if (refusals > 0) said.push(`${count(refusals)} refused`);
-  if (unheard > 0) said.push(`${count(unheard)} unheard`);
   return said.join(", ");
 }
 
-function drawRow(row, it, { rights, now }) {
+function drawRow(row, it, { now }) {
   const { parts } = row;
   const kind = kindOf(it);
   row.className = kind;
-  setText(parts.address, it.address ?? "dials us");
+  const proxy = it.proxy === null || it.proxy === "none" ? "" : ` through ${it.proxy}`;
+  setText(parts.address, it.address === null ? "dials us" : `${it.address}${proxy}`);
   setText(parts.state, STATES[kind]);
   parts.state.className = `state ${kind}`;
-  setText(parts.last, it.last_exchange === null ? "none yet" : ago(now - it.last_exchange));
-  setText(parts.exchanges, count(it.exchanges));
+  setText(parts.why, it.linked_since === null ? "" : `for ${duration(now - it.linked_since)}`);
+  setText(parts.last, it.last_heard === null ? "never" : ago(now - it.last_heard));
+  setText(parts.received, count(it.received));
+  setText(parts.sent, count(it.sent));
   setText(parts.failed, problems(it));
-  const most = Math.max(0, ...it.flow.map((flow) => flow.share));
-  parts.fill.style.width = `${100 * Math.min(1, most)}%`;
-  parts.fill.classList.toggle("full", most > TOO_MUCH);
-  setText(parts.most, loadOf(most));
-  parts.most.className = most > TOO_MUCH ? "error strong" : "";
-  row.drawFlows = () => {
-    if (!parts.details.open) return; // others cost nothing
-    setText(
-      parts.numbers,
-      `The most of any arm is ${share(most)} of its bound; the last exchange moved ${share(it.moved)} of it.`,
-    );
-    drawFlows(parts.flows, it.flow);
-  };
-  row.drawFlows();
-  const can = rights.includes("neighbours") ? (it.left ? "rejoin" : "leave") : "";
-  if (parts.button.key !== can) {
-    const hadFocus = parts.button.contains(document.activeElement);
-    parts.button.key = can;
-    const words = { leave: "Leave…", rejoin: "Rejoin…" };
-    parts.button.replaceChildren(
-      ...(can === "" ? [] : [actions.button(words[can], it.name, () => actions[can](it.name))]),
-    );
-    if (hadFocus) parts.button.querySelector("button")?.focus();
-  }
 }
 
-const TOO_MUCH = 0.9; // of its bound: from there on an alert is raised, too
-
-/** What a link carries, in a word or two. */
-function loadOf(most) {
-  if (most === 0) return "nothing yet";
-  return most > TOO_MUCH ? "too much" : most > 0.5 ? "near its bound" : "normal";
-}
-
-const URGENCY = { unreachable: 0, live: 1, left: 2 };
+const URGENCY = { unreachable: 0, live: 1 };
 
 /** Draw it: unreachable ones first. */
 export function drawLinks(known) {
@@ -132,7 +69,6 @@ export function drawLinks(known) {
     makeRow,
     (row, it) => drawRow(row, it, known),
   );
-  body.parentElement.classList.toggle("operated", known.rights.includes("neighbours"));
   show(body.parentElement, neighbours.length > 0);
   show(document.getElementById("alone"), neighbours.length === 0);
 }

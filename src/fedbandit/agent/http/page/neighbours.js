@@ -1,4 +1,4 @@
-// The neighbours as a small graph, with a pulse at each exchange.
+// The neighbours as a small graph, with a pulse for each bulletin.
 
 import { keyed, setAttribute, setAttributes, setText, svg } from "./elements.js";
 import { counted, shortened } from "./format.js";
@@ -9,9 +9,9 @@ const [lines, pulses, nodes] = ["lines", "pulses", "nodes"].map((name) => graph.
 const MIDDLE = { x: 250, y: 150 };
 let places = new Map();
 
-/** `live`, `unreachable` or `left`. */
+/** `live` or `unreachable`. */
 export function kindOf(neighbour) {
-  return neighbour.left ? "left" : neighbour.reachable ? "live" : "unreachable";
+  return neighbour.reachable ? "live" : "unreachable";
 }
 
 /** Around the middle, the first at the top; one or two beside it, where the drawing is flat. */
@@ -51,7 +51,7 @@ function drawNode(node, neighbour, isCrowded) {
   });
 }
 
-const WORDS = { live: "in reach", unreachable: "cannot be reached", left: "has left" };
+const WORDS = { live: "linked", unreachable: "cannot be reached" };
 
 /** Draw it. */
 export function drawNeighbours({ state }) {
@@ -86,9 +86,9 @@ export function drawNeighbours({ state }) {
   );
 }
 
-/** Show an exchange. */
-export function drawExchange({ neighbour, began_by_us: isOurs, completed }) {
+/** Show a bulletin on its way. */
+export function drawBulletin({ neighbour, sent }) {
   const there = places.get(neighbour);
   if (there === undefined) return;
-  pulse(pulses, isOurs ? MIDDLE : there, isOurs ? there : MIDDLE, completed);
+  pulse(pulses, sent ? MIDDLE : there, sent ? there : MIDDLE);
 }

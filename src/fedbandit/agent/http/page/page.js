@@ -10,7 +10,8 @@ import { setText, show } from "./elements.js";
 import { duration, shortened, shortPercent } from "./format.js";
 import { drawHistory } from "./history.js";
 import { drawLinks } from "./links.js";
-import { drawExchange, drawNeighbours } from "./neighbours.js";
+import { drawMembers } from "./members.js";
+import { drawBulletin, drawNeighbours } from "./neighbours.js";
 import { drawPrivacy } from "./privacy.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
@@ -77,8 +78,8 @@ function onEvent(type, data) {
     if (changed) void learnArms();
   } else if (type === "problem") {
     store.set({ problem: data.message }); // null: it is over
-  } else if (type === "exchange") {
-    drawExchange(data);
+  } else if (type === "bulletin") {
+    drawBulletin(data);
   } else if (type === "point") {
     const { history } = store.known;
     if (history.points.length >= MOST_POINTS) void learnHistory();
@@ -107,6 +108,7 @@ function drawFrame(known) {
     drawArms,
     drawNeighbours,
     drawLinks,
+    drawMembers,
     drawDecisions,
     drawPrivacy,
     drawHistory,

@@ -1,0 +1,490 @@
+"""The newest bulletin of every site: what a site knows of its federation, and all that it computes estimates from.
+
+Of each site a board keeps a few bulletins, chosen by what they say and never by the order in which they came:
+
+* the newest, that with the highest place; and, since a conflict may take the newest away, those before it;
+* the proof of a **conflict**, if there is one: two different bulletins with one place. Two processes write as one site,
+  or somebody has its key. The lowest place counts, and there the two smallest digests;
+* with a conflict, the newest bulletin before it. The site counts with that until its operator has answered: until its
+  newest bulletin ``answers`` for the place.
+
+So ``merge`` is idempotent and commutative, and a place never falls: a join-semilattice. Two boards that have exchanged
+what ``newer_than`` gives are equal; with conflicts of which only one knew, after three exchanges at most. What is
+computed from equal boards is equal bit for bit: sites are added up in the order of their names, and nothing depends on
+a clock (``core.counting``).
+
+A bulletin is verified before it is merged (``gossip.signatures``).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import isnan, nan
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from fedbandit.agent.core.arms import MAX_ADDED
+from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
+from fedbandit.agent.core.counting import ROUNDING, Counting, Row
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.oddities import beyond_rate, oddities_of
+from fedbandit.checks import InvalidArgument
+from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
+
+__all__ = ["Board", "BoardRow", "Conflict", "Have", "Held", "Kept", "Outcome", "Version"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What a site has of another: the place of the newest bulletin, and a digest of all that must be equal."""
+
+    place: Place
+    digest: bytes
+    conflict: Place | None = None
+
+
+Have = Mapping[str, Version]
+"""What a board has of each site."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A bulletin on the board.
+
+    * ``since``: when it was first seen here, in seconds by the own clock
+    * ``rows``: what its entry of each arm counts as, if it does
+    """
+
+    bulletin: Bulletin
+    signed: Signed
+    since: float
+    rows: Mapping[str, Row] = field(compare=False, repr=False)
+
+    @property
+    def place(self) -> Place:
+        """That of the bulletin."""
+        return self.bulletin.place
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """The proof that two processes, or two holders of a key, write as one site; in the order of their digests."""
+
+    place: Place
+    first: Held
+    second: Held
+
+
+class Outcome(NamedTuple):
+    """What a bulletin was.
+
+    * ``new``: the newest of its site; ``conflict``: it proves one, or tells more of it. Both are passed on
+    * ``known``: already here; ``older``: there is a newer one; ``refused``: its site is
+    * ``held``: the bulletin as it was read; None if it is ``refused``, or ``known`` and no longer kept
+    """
+
+    kind: Literal["new", "known", "older", "conflict", "refused"]
+    site: str
+    held: Held | None
+
+
+class Kept(NamedTuple):
+    """A bulletin as it is stored."""
+
+    signed: Signed
+    since: float
+
+
+class BoardRow(NamedTuple):
+    """All that a board keeps of one site, as it is stored: at most eight bulletins. Merging them again restores it."""
+
+    site: str
+    kept: tuple[Kept, ...]
+
+
+# ---------------------------------------------------------------- what is kept of one site
+
+
+class _OfSite(NamedTuple):
+    """What a board keeps of one site; ``candidates`` decide on all else."""
+
+    newest: Held
+    before: Held | None  # the newest with a lower place
+    next: Held | None  # the newest before that: another board sends its newest, then the halves of a conflict
+    conflict: Conflict | None
+    counting: Held | None  # with which the site counts; None: there is a conflict, and nothing before it is here
+    late: Held | None  # the last that was not the newest: the other half of a conflict may follow
+    under: Held | None  # the newest before that, which would count then
+
+    def candidates(self) -> Iterator[Held]:
+        """In the order in which another board, or this one after a restart, can make use of them.
+
+        The newest says what is answered; the halves of a conflict come one after the other.
+        """
+        seen = (self.newest, *self.halves, self.counting, self.before, self.next, self.late, self.under)
+        yield from {it.signed.digest: it for it in seen if it is not None}.values()
+
+    @property
+    def halves(self) -> tuple[Held, ...]:
+        return () if self.conflict is None else (self.conflict.first, self.conflict.second)
+
+    @property
+    def shared(self) -> tuple[Held, ...]:
+        """What another board must have."""
+        wanted = {it.signed.digest for it in (self.newest, *self.halves, self.counting) if it is not None}
+        return tuple(it for it in self.candidates() if it.signed.digest in wanted)
+
+    @property
+    def version(self) -> Version:
+        if self.conflict is None:  # nearly always
+            return Version(self.newest.place, self.newest.signed.digest)
+        digests = sorted(it.signed.digest for it in self.shared)
+        return Version(self.newest.place, sha256(b"".join(digests)).digest()[:16], self.conflict.place)
+
+
+def _chosen(candidates: Iterable[Held], late: Held | None) -> _OfSite:
+    """What is kept of these bulletins of one site: a function of the set alone, but for ``late``."""
+    by_place: dict[Place, list[Held]] = {}
+    for it in candidates:
+        by_place.setdefault(it.place, []).append(it)
+    for several in by_place.values():
+        several.sort(key=lambda it: it.signed.digest)
+    places = sorted(by_place, reverse=True)
+    newest = by_place[places[0]][0]
+    answered = newest.bulletin.answers
+    doubtful = [place for place in places if place > answered and len(by_place[place]) > 1]
+
+    def newest_before(it: Held | Conflict | None) -> Held | None:
+        return None if it is None else next((by_place[place][0] for place in places if place < it.place), None)
+
+    conflict, counting = None, newest
+    if doubtful:
+        conflict = Conflict(doubtful[-1], *by_place[doubtful[-1]][:2])
+        counting = newest_before(conflict)
+    before = newest_before(newest)
+    return _OfSite(newest, before, newest_before(before), conflict, counting, late, newest_before(late))
+
+
+# ---------------------------------------------------------------- the board
+
+
+_UNSIGNED = Signed(b"", b"", b"")
+
+
+class Board:
+    """The newest bulletins of all sites; pure."""
+
+    def __init__(self, own: str, terms: Federation, rows: Iterable[BoardRow] = ()) -> None:
+        """As it is on disk. ``own``: the name of this site, which always counts here."""
+        self._own, self._terms = own, terms
+        self._draft: Held | None = None
+        self._counting = Counting(terms)
+        self._most_arms = terms.num_arms + MAX_ADDED
+        self._sites: dict[str, _OfSite] = {}
+        self._by_digest: dict[bytes, Held] = {}
+        self._versions: dict[str, Version] = {}
+        self._excluded: frozenset[str] = frozenset()
+        self._refused: frozenset[str] = frozenset()
+        self._unsaved: set[str] = set()
+        self._counted: tuple[str, ...] | None = None  # until anything changes
+        self._rows: dict[str, tuple[list[Row], list[int]]] = {}
+        self._odd: dict[str, list[str]] | None = None  # until anything changes
+        self._first: dict[str, tuple[float, int]] = {}  # when a site was first seen by this process, and its decisions
+        self._draws: dict[str, dict[str, dict[int, tuple[int, float]]]] = {}
+        self._drawn_twice: dict[str, str] = {}
+        for row in rows:
+            for kept in row.kept:
+                if kept.signed.digest not in self._by_digest:
+                    self._merge(self._read(kept.signed), kept.signed, kept.since)
+        self._unsaved.clear()
+
+    # ---------------------------------------------------------------- merging
+
+    def knows(self, site: str, place: Place, digest: bytes) -> bool:
+        """Whether a bulletin need not be verified: it is here, or its site is refused."""
+        if site in self._refused:
+            return True
+        held = self._by_digest.get(digest)
+        return held is not None and held.bulletin.site == site and held.place == place
+
+    def merge(self, signed: Signed, now: float) -> Outcome:
+        """Take in a bulletin whose signature was verified; refuses one that no site of this federation writes."""
+        known = self._by_digest.get(signed.digest)
+        if known is not None and known.bulletin.site not in self._refused:
+            return Outcome("known", known.bulletin.site, known)
+        bulletin = self._read(signed)
+        if bulletin.incarnation > 1000.0 * now + CENTURY:
+            accepted = "at most 100 years ahead: no clock is so wrong"
+            raise InvalidArgument("incarnation", bulletin.incarnation, accepted)
+        if bulletin.site in self._refused:
+            return Outcome("refused", bulletin.site, None)
+        return self._merge(bulletin, signed, now)
+
+    def _read(self, signed: Signed) -> Bulletin:
+        bulletin = decode(signed.body, self._counting.num_columns)
+        if bulletin.federation != self._terms.digest():
+            raise InvalidArgument("federation", bulletin.federation, "the hash of the terms of this site")
+        if len(bulletin.arms) > self._most_arms:
+            raise InvalidArgument("arms", f"{len(bulletin.arms)} arms", f"at most {self._most_arms}")
+        return bulletin
+
+    def _merge(self, bulletin: Bulletin, signed: Signed, now: float) -> Outcome:
+        site, mine = bulletin.site, self._sites.get(bulletin.site)
+        held = Held(bulletin, signed, now, self._counting.rows(bulletin.arms))
+        if mine is None:
+            found = _OfSite(held, None, None, None, held, None, None)
+        else:
+            is_late = held.place < mine.newest.place
+            found = _chosen((*mine.candidates(), held), held if is_late else mine.late)
+        self._look_for_second_draws(held)
+        for it in () if mine is None else mine.candidates():
+            self._by_digest.pop(it.signed.digest, None)
+        self._by_digest.update((it.signed.digest, it) for it in found.candidates())
+        self._sites[site] = found
+        self._unsaved.add(site)
+        version = found.version
+        if mine is not None and version == self._versions[site]:
+            return Outcome("older", site, held)
+        self._versions[site] = version
+        self._first.setdefault(site, (now, bulletin.decisions))
+        self._recount()
+        old_halves = () if mine is None else mine.halves
+        is_new = found.newest is held and (found.conflict is None or found.halves == old_halves)
+        return Outcome("new" if is_new else "conflict", site, held)
+
+    # ---------------------------------------------------------------- what is held
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """All of which there is a bulletin, by name."""
+        return tuple(sorted(self._sites))
+
+    def held(self, site: str) -> Held | None:
+        """The newest bulletin of a site, whether it counts or not."""
+        mine = self._sites.get(site)
+        return None if mine is None else mine.newest
+
+    def counting(self, site: str) -> Held | None:
+        """The bulletin with which a site counts, if it is not excluded: with a conflict, the last one before it."""
+        if site == self._own and self._draft is not None:
+            return self._draft
+        mine = self._sites.get(site)
+        return None if mine is None else mine.counting
+
+    def draft(self, bulletin: Bulletin | None) -> None:
+        """What this site's next bulletin will say counts here at once; nobody else has it. None: it is published."""
+        if bulletin is not None or self._draft is not None:
+            self._draft = bulletin and Held(bulletin, _UNSIGNED, 0.0, self._counting.rows(bulletin.arms))
+            self._recount()
+
+    @property
+    def conflicts(self) -> Mapping[str, Conflict]:
+        """Of each site with one, by name."""
+        return {name: it for name in self.sites if (it := self._sites[name].conflict) is not None}
+
+    def have(self) -> Have:
+        """What this board has of each site; a view, which changes with it."""
+        return MappingProxyType(self._versions)
+
+    def newer_than(self, have: Have) -> list[Signed]:
+        """What the holder of another board lacks, in the order in which it is to be sent."""
+        missing: list[Signed] = []
+        for site, version in self._versions.items():
+            theirs = have.get(site)
+            if theirs != version and site not in self._refused:
+                missing += self._lacking(self._sites[site], theirs)
+        return missing
+
+    def kept(self, site: str) -> list[Signed]:
+        """All that is kept of a site, earlier bulletins among it: for that site, which may have lost its file."""
+        return (
+            []
+            if site in self._refused or site not in self._sites
+            else [it.signed for it in self._sites[site].candidates()]
+        )
+
+    def to_send(self, site: str) -> list[Signed]:
+        """All that another board must have of a site, in the order in which it is to be sent."""
+        return [] if site in self._refused or site not in self._sites else self._lacking(self._sites[site], None)
+
+    @staticmethod
+    def _lacking(mine: _OfSite, theirs: Version | None) -> list[Signed]:
+        """Where there is a conflict, or will be, all that may count with it."""
+        if theirs is None:
+            return [it.signed for it in mine.shared]
+        if mine.conflict is not None or theirs.conflict is not None or theirs.place == mine.newest.place:
+            return [it.signed for it in mine.candidates()]
+        return [mine.newest.signed] if mine.newest.place > theirs.place else []
+
+    # ---------------------------------------------------------------- who counts
+
+    def exclude(self, names: Collection[str]) -> None:
+        """These do not count here. Their bulletins are kept and passed on."""
+        self._excluded = self._without_own("exclude", names)
+        self._recount()
+
+    def refuse(self, names: Collection[str]) -> None:
+        """These do not count here; their bulletins are neither taken nor passed on."""
+        self._refused = self._without_own("refuse", names)
+        self._recount()
+
+    def _without_own(self, what: str, names: Collection[str]) -> frozenset[str]:
+        if self._own in names:
+            raise InvalidArgument(what, self._own, "other sites than this one")
+        return frozenset(names)
+
+    def _recount(self) -> None:
+        self._rows.clear()
+        self._counted = self._odd = None
+
+    def counted(self) -> tuple[str, ...]:
+        """Whose rows count, by name."""
+        if self._counted is None:
+            out = self._excluded | self._refused
+            known = {*self._sites, self._own}
+            self._counted = tuple(it for it in sorted(known) if it not in out and self.counting(it) is not None)
+        return self._counted
+
+    @property
+    def num_agents(self) -> int:
+        """N, as far as it is known here; at least this site."""
+        return max(len(self.counted()), 1)
+
+    # ---------------------------------------------------------------- what pages see
+
+    def rows(self, arm: str) -> tuple[Sequence[Row], Sequence[int]]:
+        """What a page combines: the row of each counted site, in the order of names, and 0 where there is none.
+
+        Values and weights are those that count (``core.counting``), never just what a site says.
+        """
+        found = self._rows.get(arm)
+        if found is None:
+            found = self._rows[arm] = self._counting.capped([self._row(name, arm) for name in self.counted()])
+        return found
+
+    def _row(self, name: str, arm: str) -> Row | None:
+        """What a site's entry of an arm counts as; None: it has none that counts."""
+        held = self.counting(name)
+        return None if held is None else held.rows.get(arm)
+
+    def known_share(self, arm: str) -> float:
+        """How much of all sites that count, or of their patients, has released an arm; at most 1.
+
+        Sites that have not measured their rate yet count as the mean of the others, as in ``random_effects``.
+        """
+        rows, versions = self.rows(arm)
+        if not self._counting.has_weights:
+            return sum(map(bool, versions)) / max(len(versions), 1)
+        weights = [row[WEIGHT] for row in rows if row[WEIGHT] > 0.0]
+        if not weights:
+            return 0.0
+        known = sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0)
+        return min(known / sum(weights) * len(weights) / len(rows), 1.0)
+
+    def rests_on(self, arms: Sequence[str]) -> str:
+        """The site without which another of these arms would have the highest mean, or one would be unknown; else "".
+
+        Of several the one with the largest share. A site that is the only one rests on itself: that is not named.
+        """
+        names = self.counted()
+        if len(names) < 2 or not self._counting.has_weights:
+            return ""
+        by_arm = [self.rows(arm)[0] for arm in arms]
+        weight = [sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0) for rows in by_arm]
+        value = [sum(row[WEIGHT] * row[MEAN] for row in rows if row[VARIANCE] > 0.0) for rows in by_arm]
+        if min(weight, default=0.0) <= 0.0:
+            return ""
+        best = max(range(len(arms)), key=lambda k: value[k] / weight[k])
+        found: dict[str, float] = {}
+        for j, name in enumerate(names):
+            without: list[float] = []
+            for k, rows in enumerate(by_arm):
+                w = rows[j][WEIGHT] if rows[j][VARIANCE] > 0.0 else 0.0
+                rest = weight[k] - w
+                is_alone = rest <= ROUNDING * weight[k]
+                without.append(nan if is_alone else (value[k] - w * rows[j][MEAN]) / rest)
+            if any(isnan(x) or x > without[best] for x in without):
+                found[name] = max(rows[j][WEIGHT] / total for rows, total in zip(by_arm, weight, strict=True))
+        return max(found, key=lambda name: found[name]) if found else ""
+
+    def n_max(self, arms: Sequence[str], most: int) -> tuple[int, ...]:
+        """The most decisions for each arm at a site that counts (Algorithm 1, line 5); nobody can have had ``most``."""
+        counting = [self.counting(name) for name in self.counted()]
+        found = [it.bulletin.by_arm for it in counting if it is not None]
+        return tuple(min(max((it[arm].decisions for it in found if arm in it), default=0), most) for arm in arms)
+
+    # ---------------------------------------------------------------- who knows what
+
+    def receipts(self, site: str, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Who has the first ``count`` changes of arms of a site, and who has not said so; refused sites left out."""
+        has: list[str] = []
+        lacks: list[str] = []
+        for name in self.sites:
+            if name != site and name not in self._refused:
+                known = self._sites[name].newest.bulletin.receipts.get(site, 0)
+                (has if known >= count else lacks).append(name)
+        return tuple(has), tuple(lacks)
+
+    # ---------------------------------------------------------------- what is wrong
+
+    def oddities(self, now: float) -> Mapping[str, tuple[str, ...]]:
+        """What of the sites that count does not fit, in words, by name (``core.oddities``)."""
+        counting = [it for name in self.counted() if (it := self.counting(name)) is not None]
+        if self._odd is None:
+            self._odd = oddities_of(self._counting, [(it.bulletin, it.rows) for it in counting])
+        found = {name: list(said) for name, said in self._odd.items()}
+        for it in counting:
+            since, before = self._first.get(it.bulletin.site, (now, it.bulletin.decisions))
+            if said := beyond_rate(self._terms, it.bulletin.decisions, before, now - since):
+                found.setdefault(it.bulletin.site, []).append(said)
+        for name, said in self._drawn_twice.items():
+            found.setdefault(name, []).append(said)
+        return {name: tuple(said) for name, said in found.items()}
+
+    @property
+    def drawn_twice(self) -> Mapping[str, str]:
+        """Sites of which two genuine bulletins say different things of the same releases, and what, in words."""
+        return self._drawn_twice
+
+    def _look_for_second_draws(self, held: Held) -> None:
+        """Compare with what the site said before: the mean of so many releases never changes."""
+        if not self._counting.draws_noise:
+            return
+        site, incarnation = held.bulletin.site, held.bulletin.incarnation
+        of_arms = self._draws.setdefault(site, {})
+        for entry in held.bulletin.arms:
+            mean = self._counting.mean_of(entry)
+            if mean is None:
+                continue
+            draws = of_arms.setdefault(entry.name, {})
+            known = draws.get(entry.releases)
+            if known is None:
+                draws[entry.releases] = incarnation, mean
+                if len(draws) > REMEMBERED:
+                    del draws[min(draws)]
+            elif known[1] != mean and known[0] == incarnation:  # a lost file comes back with what its neighbours had
+                self._drawn_twice[site] = (
+                    f"{entry.releases} releases of {entry.name!r} at {site} have two different means: noise was drawn "
+                    f"twice for the same rewards"
+                )
+
+    # ---------------------------------------------------------------- on disk
+
+    def unsaved(self) -> list[BoardRow]:
+        """What has changed since it was last written; ``mark_saved`` once it is."""
+        return [self._stored(site) for site in sorted(self._unsaved)]
+
+    def stored(self) -> list[BoardRow]:
+        """All of it."""
+        return [self._stored(site) for site in self.sites]
+
+    def _stored(self, site: str) -> BoardRow:
+        return BoardRow(site, tuple(Kept(it.signed, it.since) for it in self._sites[site].candidates()))
+
+    def mark_saved(self, rows: Iterable[BoardRow]) -> None:
+        """These are on disk, as they were."""
+        self._unsaved -= {row.site for row in rows if self._stored(row.site) == row}
+
+
+REMEMBERED = 4
+"""Numbers of releases of an arm whose means are remembered, to tell when one is drawn again."""

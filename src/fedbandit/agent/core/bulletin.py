@@ -1,0 +1,290 @@
+"""All that one site has told its federation, as one numbered JSON text; the site signs its exact bytes.
+
+A bulletin says what its site has released of each arm, how many decisions it has made, which changes of arms it has
+made, and how many of others' changes it knows. The next one replaces it as a whole.
+
+There is one text for each bulletin: ``decode`` refuses any other, so what two sites read in the same bytes is the same.
+It comes from strangers with a certificate. Whatever they sign, ``decode`` takes bounded time and memory and raises
+nothing but ``InvalidArgument``, which names the field.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, NoReturn, cast
+
+from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
+from fedbandit.checks import LARGEST_FLOAT, InvalidArgument, whole_number
+
+__all__ = [
+    "CENTURY",
+    "MAX_BODY",
+    "MAX_COUNT",
+    "MAX_NAME",
+    "MAX_TIME",
+    "NOWHERE",
+    "ArmEntry",
+    "Bulletin",
+    "Place",
+    "Signed",
+    "decode",
+    "site_name",
+]
+
+Place = tuple[int, int]
+"""The incarnation of a site and the number of its bulletin in that, from 1: the newest place wins."""
+
+NOWHERE: Place = (0, 0)
+"""Before every bulletin."""
+
+MAX_BODY = 128 * 1024
+"""The most bytes of a bulletin."""
+
+MAX_NAME = 64
+"""The most characters of a site's name, and of its software's."""
+
+MAX_ARM = 1000
+"""The most characters of an arm's name; arms that are added have shorter ones."""
+
+MAX_COUNT = 10**12
+"""The most decisions, rewards and releases."""
+
+MAX_TIME = 2**53 - 1
+"""The largest time in milliseconds, incarnation and number: a whole number that every reader of JSON reads right."""
+
+CENTURY = 36525 * 24 * 3600 * 1000
+"""100 years in milliseconds, the unit of incarnations: so wrong a clock may be that stands at 1970."""
+
+MAX_RUN = 2**63 - 1
+
+_FORMAT = 1
+_NAMES = "fedbandit", "federation", "site", "incarnation", "number", "at", "run", "opened", "answers", "decisions"
+_FIELDS = (*_NAMES, "arms", "changes", "receipts", "software")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmEntry:
+    """What a site has released of one arm.
+
+    * ``row``: the page's published numbers, in steps of the grid
+    * ``releases``: how often it has released; ``rewards``: how many rewards they hold
+    * ``decisions``: how often it has given the arm
+    """
+
+    name: str
+    row: tuple[float, ...]
+    releases: int
+    rewards: int
+    decisions: int
+
+
+@dataclass(frozen=True)
+class Bulletin:
+    """One bulletin.
+
+    * ``federation``: the hash of the terms
+    * ``incarnation``: milliseconds since 1970 when the site's folder was made or restored; ``number``: from 1 in it
+    * ``at``: when it was made by the site's clock in milliseconds, for people
+    * ``run``: the process that made it; 0 in simulations
+    * ``opened``: the newest own place in the file when that process opened it; ``NOWHERE``: there was none
+    * ``answers``: the operator answers for all conflicts up to this place
+    * ``changes``: the site's own changes of arms, oldest first: the next bulletin repeats them and may add others
+    * ``receipts``: how many changes of each other site are known here
+    """
+
+    federation: str
+    site: str
+    incarnation: int
+    number: int
+    at: int
+    run: int = 0
+    opened: Place = NOWHERE
+    answers: Place = NOWHERE
+    decisions: int = 0
+    arms: tuple[ArmEntry, ...] = ()
+    changes: tuple[ArmChange, ...] = ()
+    receipts: Mapping[str, int] = field(default_factory=dict[str, int])
+    software: str = ""
+
+    @property
+    def place(self) -> Place:
+        """The newest place wins."""
+        return self.incarnation, self.number
+
+    @cached_property
+    def by_arm(self) -> Mapping[str, ArmEntry]:
+        """The entries by name."""
+        return {it.name: it for it in self.arms}
+
+    def encode(self) -> bytes:
+        """The body that is signed; refuses one that is too long: too many changes with long reasons, or receipts."""
+        values = (
+            _FORMAT,
+            self.federation,
+            self.site,
+            self.incarnation,
+            self.number,
+            self.at,
+            self.run,
+            self.opened,
+            self.answers,
+            self.decisions,
+            [(it.name, it.row, it.releases, it.rewards, it.decisions) for it in self.arms],
+            [(it.version, it.kind, it.arm, it.at, it.lifts, it.reason) for it in self.changes],
+            {name: self.receipts[name] for name in sorted(self.receipts)},
+            self.software,
+        )
+        try:
+            body = _encode(dict(zip(_FIELDS, values, strict=True))).encode()
+        except (ValueError, RecursionError):  # NaN, or half a character
+            raise InvalidArgument(
+                "bulletin", f"that of {self.site!r}", "one of finite numbers and whole letters"
+            ) from None
+        if len(body) > MAX_BODY:
+            raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {MAX_BODY} bytes long")
+        return body
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """The bytes of a bulletin, signed. ``signer``: the certificates of the signer's key; empty without TLS."""
+
+    body: bytes
+    signature: bytes
+    signer: bytes
+    digest: bytes = field(init=False, compare=False, repr=False)
+    """Of the body alone: two genuine signatures of one body differ."""
+
+    def __post_init__(self) -> None:
+        """Hash the body once."""
+        object.__setattr__(self, "digest", sha256(self.body).digest()[:16])
+
+
+# ---------------------------------------------------------------- what strangers send
+
+
+def decode(body: bytes, num_columns: int) -> Bulletin:
+    """The bulletin of these bytes; ``num_columns``: how many numbers a row of the page has."""
+    if len(body) > MAX_BODY:
+        raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {MAX_BODY} bytes")
+    try:
+        read: object = json.loads(body.decode(), parse_constant=_refuse_constant)
+    except InvalidArgument:
+        raise
+    except (ValueError, RecursionError):
+        raise InvalidArgument("bulletin", f"{len(body)} bytes", "JSON") from None
+    it = cast(dict[str, Any], read)
+    if type(read) is not dict or tuple(it) != _FIELDS:
+        raise InvalidArgument("bulletin", f"{len(body)} bytes", f"an object with the fields {', '.join(_FIELDS)}")
+    if it["fedbandit"] != _FORMAT:
+        raise InvalidArgument("fedbandit", it["fedbandit"], f"{_FORMAT}, the version of the format")
+    site = site_name("site", it["site"])
+    place = _whole("incarnation", it["incarnation"], MAX_TIME, 1), _whole("number", it["number"], MAX_TIME, 1)
+    answers = _place("answers", it["answers"])
+    if answers >= place:
+        raise InvalidArgument("answers", answers, f"a place before this bulletin's, {place}")
+    bulletin = Bulletin(
+        federation=_text("federation", it["federation"], MAX_NAME),
+        site=site,
+        incarnation=place[0],
+        number=place[1],
+        at=_whole("at", it["at"], MAX_TIME),
+        run=_whole("run", it["run"], MAX_RUN),
+        opened=_place("opened", it["opened"]),
+        answers=answers,
+        decisions=_whole("decisions", it["decisions"], MAX_COUNT),
+        arms=_entries(it["arms"], num_columns),
+        changes=_changes(it["changes"], site),
+        receipts=_receipts(it["receipts"], site),
+        software=_text("software", it["software"], MAX_NAME),
+    )
+    if bulletin.encode() != body:
+        raise InvalidArgument("bulletin", f"{len(body)} bytes", "written as a site writes it, in one way only")
+    return bulletin
+
+
+def site_name(argument: str, name: object) -> str:
+    """A name that a site may have."""
+    if not _text(argument, name, MAX_NAME):
+        raise InvalidArgument(argument, name, "a name")
+    return cast(str, name)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise InvalidArgument("bulletin", text, "one of finite numbers")
+
+
+def _whole(argument: str, value: object, most: int, least: int = 0) -> int:
+    if type(value) is not int:
+        raise InvalidArgument(argument, value, f"a whole number from {least} to {most}")
+    return value if least <= value <= most else whole_number(argument, value, least, most)
+
+
+def _text(argument: str, value: object, most: int) -> str:
+    if type(value) is not str or len(value) > most or not value.isprintable():
+        raise InvalidArgument(argument, value, f"a text of at most {most} printable characters")
+    return value
+
+
+def _list(argument: str, value: object, length: int | None = None) -> list[Any]:
+    found = cast(list[Any], value)
+    if type(value) is not list or (length is not None and len(found) != length):
+        raise InvalidArgument(argument, found, "a list" if length is None else f"a list of {length}")
+    return found
+
+
+def _place(argument: str, value: object) -> Place:
+    incarnation, number = _list(argument, value, 2)
+    return _whole(argument, incarnation, MAX_TIME), _whole(argument, number, MAX_TIME)
+
+
+def _entries(value: object, num_columns: int) -> tuple[ArmEntry, ...]:
+    entries: list[ArmEntry] = []
+    for k, entry in enumerate(_list("arms", value)):
+        name, row, releases, rewards, decisions = _list(f"arms[{k}]", entry, 5)
+        if type(name) is not str or not 0 < len(name) <= MAX_ARM:
+            raise InvalidArgument(f"arms[{k}].name", name, f"a name of at most {MAX_ARM} characters")
+        for x in _list(f"arms[{k}].row", row, num_columns):
+            if type(x) is not float or not -LARGEST_FLOAT <= x <= LARGEST_FLOAT:
+                raise InvalidArgument(f"arms[{k}].row", x, "a finite number with a point")
+        for what, n in (("releases", releases), ("rewards", rewards), ("decisions", decisions)):
+            if type(n) is not int or not 0 <= n <= MAX_COUNT:  # hardly ever: no name is made for nothing
+                _whole(f"arms[{k}].{what}", n, MAX_COUNT)
+        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions))
+    if len({it.name for it in entries}) < len(entries):
+        raise InvalidArgument("arms", f"{len(entries)} entries", "entries of different arms")
+    return tuple(entries)
+
+
+def _changes(value: object, site: str) -> tuple[ArmChange, ...]:
+    found = _list("changes", value)
+    if len(found) > MAX_CHANGES:
+        raise InvalidArgument("changes", f"{len(found)} changes", f"at most {MAX_CHANGES}")
+    changes: list[ArmChange] = []
+    for k, change in enumerate(found):
+        version, kind, arm, at, lifts, reason = _list(f"changes[{k}]", change, 6)
+        lifts = tuple(_list(f"changes[{k}].lifts", lifts))
+        try:
+            changes.append(ArmChange(version=version, kind=kind, arm=arm, by=site, at=at, lifts=lifts, reason=reason))
+        except InvalidArgument as error:
+            raise error.at(f"changes[{k}]") from None
+        except TypeError:  # a list where a text belongs: it has no hash
+            raise InvalidArgument(f"changes[{k}]", change, "an arm change") from None
+    return tuple(changes)
+
+
+def _receipts(value: object, site: str) -> dict[str, int]:
+    if type(value) is not dict:
+        raise InvalidArgument("receipts", value, "an object of names and numbers")
+    receipts = cast(dict[str, Any], value)
+    for name, count in receipts.items():
+        site_name("receipts", name)
+        _whole(f"receipts.{name}", count, MAX_CHANGES, 1)
+    if site in receipts:
+        raise InvalidArgument("receipts", site, "names of other sites")
+    return receipts

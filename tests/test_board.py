@@ -1,0 +1,491 @@
+"""Boards: merging is idempotent, commutative and monotone, boards that have exchanged are equal, also with conflicts.
+
+And what a bulletin may hold: every text but the one that a site writes is refused, in words that name the field.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedbandit import FedBatch
+from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
+from fedbandit.agent.core.board import Board
+from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_TIME, ArmEntry, Bulletin, Signed, decode
+from fedbandit.agent.core.federation import Federation
+from fedbandit.checks import InvalidArgument
+
+TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0))
+NOW = 1000.0
+
+
+def entry(arm="a", mean=30_000.0, releases=1, weight=0.01, decisions=None):
+    rewards = (0, 12, 24, 36)[releases]
+    return ArmEntry(arm, (mean, 1.0, weight), releases, rewards, rewards if decisions is None else decisions)
+
+
+def bulletin(site="north", number=1, incarnation=1, **fields):
+    return Bulletin(TERMS.digest(), site, incarnation, number, 0, **fields)
+
+
+def signed(*args, **fields):
+    return Signed(bulletin(*args, **fields).encode(), b"", b"")
+
+
+def board(*bulletins, own="own", terms=TERMS, rows=()):
+    found = Board(own, terms, rows)
+    for it in bulletins:
+        found.merge(it, NOW)
+    return found
+
+
+def state(it):
+    """All that must be equal on two boards."""
+    return (
+        {site: it.have()[site] for site in it.sites},
+        {site: {x.digest for x in it.to_send(site)} for site in it.sites},
+        it.counted(),
+        [it.rows(arm) for arm in TERMS.arms],
+    )
+
+
+def exchange(one, other):
+    """A link opens: both say what they have, and send what the other lacks."""
+    there, here = one.newer_than(dict(other.have())), other.newer_than(dict(one.have()))
+    for it in there:
+        other.merge(it, NOW)
+    for it in here:
+        one.merge(it, NOW)
+
+
+# ---------------------------------------------------------------- laws
+
+
+places = st.tuples(st.integers(1, 2), st.integers(1, 4))
+answers = st.sampled_from([(0, 0), (0, 0), (1, 2), (1, 4), (2, 1)])
+several = st.lists(st.tuples(st.sampled_from(["north", "south"]), places, answers, st.integers(1, 3)), max_size=14)
+"""Bulletins of two sites: up to three processes may write one place, and an operator may answer."""
+
+
+def made(said):
+    """The bulletins of ``several``."""
+    return [
+        signed(site, n, born, answers=known if known < (born, n) else (0, 0), run=run, arms=(entry(mean=7.0 * run),))
+        for site, (born, n), known, run in said
+    ]
+
+
+thorough = settings(max_examples=1500, deadline=None)
+
+
+@thorough
+@given(several)
+def test_merging_again_changes_nothing(bulletins):
+    it = board(*made(bulletins))
+    before = state(it)
+    for x in (*it.newer_than({}), *(held.signed for site in it.sites if (held := it.held(site)))):
+        assert it.merge(x, NOW).kind == "known"
+    assert state(it) == before
+
+
+@thorough
+@given(several, several)
+def test_one_exchange_makes_two_boards_equal(some, others):
+    """Whatever each had received, in whatever order: losses and repetitions are a part of that."""
+    first = {(site, place): (site, place, known, run) for site, place, known, run in (*some, *others)}
+    one, other = ([first[site, place] for site, place, *_ in received] for received in (some, others))
+    one, other = board(*made(one)), board(*made(other))
+    exchange(one, other)
+    assert state(one) == state(other)
+    assert one.newer_than(other.have()) == other.newer_than(one.have()) == []
+
+
+@thorough
+@given(several, several)
+def test_where_processes_have_written_over_each_other_three_exchanges_suffice(some, others):
+    """Each may have dropped what counts with the conflict of which the other tells."""
+    one, other = board(*made(some)), board(*made(others))
+    for _ in range(3):
+        exchange(one, other)
+    assert state(one) == state(other)
+    assert one.newer_than(other.have()) == other.newer_than(one.have()) == []
+
+
+@thorough
+@given(several, st.randoms(use_true_random=False))
+def test_the_order_of_merging_does_not_matter(bulletins, random):
+    """Of bulletins with different places; of two with one place a board may have dropped the first before the second
+    came, and others tell it of the proof."""
+    different = made({(site, place): (site, place, *rest) for site, place, *rest in bulletins}.values())
+    shuffled = [*different, *different[:3]]
+    random.shuffle(shuffled)
+    assert state(board(*different)) == state(board(*shuffled))
+
+
+@thorough
+@given(several)
+def test_nothing_falls_and_a_proof_stays_until_it_is_answered(bulletins):
+    it = board()
+    for x in made(bulletins):
+        before, conflicts = dict(it.have()), dict(it.conflicts)
+        it.merge(x, NOW)
+        after = it.have()
+        for site, version in before.items():
+            assert after[site].place >= version.place
+            newest = it.held(site).bulletin
+            if site in conflicts and newest.answers < conflicts[site].place:
+                assert it.conflicts[site].place <= conflicts[site].place
+                assert it.counting(site) is None or it.counting(site).place < conflicts[site].place
+            if site not in it.conflicts:
+                assert it.counting(site) is it.held(site)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(several, min_size=5, max_size=5), st.randoms(use_true_random=False))
+def test_a_path_of_five_boards_becomes_equal(all_received, random):
+    """A link passes on what is new, so each opens again after what it has heard."""
+    boards = [board(*made(received)) for received in all_received]
+    links = list(pairwise(boards))
+    for _ in range(10):
+        random.shuffle(links)
+        for link in links:
+            exchange(*link)
+    assert all(state(it) == state(boards[0]) for it in boards)
+
+
+@settings(max_examples=300, deadline=None)
+@given(several)
+def test_a_board_that_is_read_from_disk_is_the_same(bulletins):
+    bulletins = made(bulletins)
+    it = board(*bulletins)
+    rows = it.stored()
+    assert rows == it.unsaved()
+    it.mark_saved(rows)
+    assert it.unsaved() == []
+    again = board(rows=rows)
+    assert state(again) == state(it)
+    assert again.unsaved() == []
+    assert all(again.held(site).since == NOW for site in again.sites)
+    for x in bulletins:
+        exchange(again, board(x))
+        it.merge(x, NOW)
+    exchange(again, it)
+    assert state(again) == state(it)
+
+
+def test_what_has_changed_since_it_was_written_is_written_again():
+    it = board(signed(number=1))
+    rows = it.unsaved()
+    it.merge(signed(number=2), NOW)
+    it.mark_saved(rows)
+    assert [row.site for row in it.unsaved()] == ["north"]
+
+
+# ---------------------------------------------------------------- conflicts
+
+
+def test_two_bulletins_with_one_number_are_a_proof_and_the_last_one_before_counts():
+    """Until the operator answers with a bulletin that comes after them."""
+    before = signed(number=1, arms=(entry(mean=1.0),))
+    one, other = (signed(number=2, run=run, arms=(entry(mean=7.0 * run, releases=2),)) for run in (1, 2))
+    it = board(before, one)
+    assert it.rows("a")[0][0][0] == 7.0
+    assert it.merge(other, NOW).kind == "conflict"
+    proof = it.conflicts["north"]
+    assert {proof.first.signed, proof.second.signed} == {one, other}
+    assert proof.first.signed.digest < proof.second.signed.digest
+    assert it.rows("a")[0][0][0] == 1.0
+    assert it.held("north").place == (1, 2)
+    assert it.counting("north").signed == before
+    assert it.merge(signed(number=3), NOW).kind == "new"
+    assert it.counting("north").signed == before, "going on is no answer"
+    assert it.merge(signed(number=4, answers=(1, 2), arms=(entry(mean=9.0),)), NOW).kind == "new"
+    assert it.conflicts == {}
+    assert it.rows("a")[0][0][0] == 9.0
+    assert {it.merge(x, NOW).kind for x in (one, other)} <= {"older", "known"}, "it was answered"
+    assert it.conflicts == {}
+
+
+def test_a_site_of_which_nothing_came_before_a_conflict_does_not_count():
+    it = board(*(signed(number=1, run=run) for run in (1, 2)), signed("south"))
+    assert it.counted() == ("south",)
+    assert it.counting("north") is None
+    assert it.sites == ("north", "south")
+
+
+def test_a_conflict_travels_to_a_board_that_has_gone_on():
+    """It has long dropped the place; it must not have dropped what it says of the arm before it."""
+    history = [signed(number=k, run=1, arms=(entry(mean=float(k)),)) for k in range(1, 6)]
+    one, other = board(*history), board(*history[:2], signed(number=2, run=2), *history[3:])
+    assert one.conflicts == {} != other.conflicts
+    exchange(one, other)
+    assert one.conflicts == other.conflicts
+    assert one.counting("north").place == (1, 1)
+    assert state(one) == state(other)
+
+
+def test_of_three_with_one_number_the_two_smallest_digests_are_kept():
+    three = sorted((signed(number=1, run=run) for run in (1, 2, 3)), key=lambda it: it.digest)
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        it = board(*(three[k] for k in order))
+        assert it.conflicts["north"].first.signed == three[0]
+        assert it.conflicts["north"].second.signed == three[1]
+
+
+def test_an_answer_to_a_place_that_has_not_come_is_refused():
+    for answers in ((1, 1), (1, 2), (2, 0)):
+        with pytest.raises(InvalidArgument, match="answers"):
+            board().merge(signed(number=1, answers=answers), NOW)
+
+
+# ---------------------------------------------------------------- who counts
+
+
+def test_excluded_sites_are_passed_on_and_do_not_count():
+    it = board(signed("north"), signed("south"), signed("own"))
+    it.exclude({"north"})
+    assert it.counted() == ("own", "south")
+    assert it.num_agents == 2
+    assert it.merge(signed("north", 2), NOW).kind == "new"
+    assert signed("north", 2) in it.newer_than({})
+    it.exclude(())
+    assert it.counted() == ("north", "own", "south")
+
+
+def test_refused_sites_are_neither_taken_nor_passed_on():
+    it = board(signed("north"), signed("south"))
+    it.refuse({"north"})
+    assert it.counted() == ("south",)
+    new = signed("north", 2)
+    assert it.knows("north", (1, 2), new.digest), "not worth verifying"
+    assert it.merge(new, NOW) == ("refused", "north", None)
+    assert it.newer_than({}) == it.to_send("south")
+    assert it.to_send("north") == []
+    assert it.have()["north"].place == (1, 1), "nobody sends it again"
+    it.refuse(())
+    assert it.merge(new, NOW).kind == "new"
+
+
+@pytest.mark.parametrize("what", ["exclude", "refuse"])
+def test_nobody_takes_itself_out(what):
+    with pytest.raises(InvalidArgument, match="other sites than this one"):
+        getattr(board(), what)({"own"})
+
+
+def test_receipts_say_who_has_a_change():
+    it = board(signed("a", receipts={"own": 2}), signed("b", receipts={"own": 1}), signed("c"), signed("own"))
+    assert it.receipts("own", 1) == (("a", "b"), ("c",))
+    assert it.receipts("own", 2) == (("a",), ("b", "c"))
+    it.exclude({"c"})
+    assert it.receipts("own", 2) == (("a",), ("b", "c")), "it may still give the arm"
+    it.refuse({"c"})
+    assert it.receipts("own", 2) == (("a",), ("b",))
+
+
+def test_n_max_is_that_of_counted_sites_and_within_what_is_possible():
+    it = board(signed("a", arms=(entry(decisions=50),)), signed("b", arms=(entry("b", decisions=10**12),)))
+    assert it.n_max(("a", "b", "new"), 1000) == (50, 1000, 0)
+    it.exclude({"b"})
+    assert it.n_max(("a", "b"), 1000) == (50, 0)
+
+
+# ---------------------------------------------------------------- noise that is drawn twice
+
+
+def test_a_second_draw_is_named_whoever_sees_both():
+    """Also by a site that was cut off, and has what was shown to it before the snapshot was put back."""
+    shown = signed(number=5, arms=(entry(mean=100.0, releases=2),))
+    again = signed(number=7, arms=(entry(mean=200.0, releases=2),))
+    late = signed(number=9, arms=(entry(mean=300.0, releases=3),))
+    for order in ((shown, again), (again, shown), (shown, again, late)):
+        it = board(*order)
+        assert "'a' at north have two different means" in it.drawn_twice["north"]
+    put_back = signed(number=6, arms=(entry(releases=1),))
+    assert "north" in board(shown, put_back, again).drawn_twice, "it was put back, and has drawn again"
+    anew = signed(number=1, incarnation=2, arms=(entry(mean=200.0, releases=2),))
+    assert board(shown, anew).drawn_twice == {}, "a lost file holds other rewards"
+    assert board(shown, late).drawn_twice == {}
+
+
+# ---------------------------------------------------------------- what a bulletin may hold
+
+
+FULL = bulletin(
+    "north",
+    5,
+    1_700_000_000_000,
+    run=2**63 - 1,
+    opened=(1_700_000_000_000, 4),
+    answers=(1_600_000_000_000, 9),
+    decisions=100,
+    arms=(entry("a", -1.5e-7, 1), entry("Ärger", 65536.25, 2)),
+    changes=(
+        ArmChange(version=3, kind="suspend", arm="a", by="north", at=5, reason="rash: 3 of 4 «»"),
+        ArmChange(version=4, kind="resume", arm="a", by="north", at=9, lifts=("0" * 32,)),
+    ),
+    receipts={"south": 3, "east": 1},
+    software="fedbandit 1.0",
+)
+
+
+def test_a_bulletin_is_read_as_it_was_written():
+    body = FULL.encode()
+    assert decode(body, 3) == FULL
+    assert decode(body, 3).encode() == body
+    assert len(replace(FULL, changes=(), receipts={}, arms=FULL.arms * 5, opened=(0, 0)).encode()) < 800
+
+
+def changed(**fields):
+    """FULL with other values; those of ``raw`` are put in as text."""
+    it = json.loads(FULL.encode())
+    it |= fields
+    return json.dumps(it, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+ROW = [1.0, 1.0, 1.0]
+WRONG = {
+    "not JSON": (b"{", "JSON"),
+    "bytes": (b"\xff\xfe", "JSON"),
+    "no object": (b"[]", "fields"),
+    "nothing": (b"", "JSON"),
+    "deep": (b"[" * 100_000, "JSON"),
+    "long": (b" " * (MAX_BODY + 1), "at most"),
+    "another order": (json.dumps(dict(reversed(json.loads(FULL.encode()).items()))).encode(), "fields"),
+    "spaces": (json.dumps(json.loads(FULL.encode()), ensure_ascii=False).encode(), "in one way"),
+    "a field twice": (FULL.encode().replace(b'{"fedbandit":1,', b'{"fedbandit":1,"fedbandit":1,'), "in one way"),
+    "escapes": (json.dumps(json.loads(FULL.encode()), separators=(",", ":")).encode(), "in one way"),
+    "another format": (changed(fedbandit=2), "fedbandit"),
+    "another field": (changed(more=1), "fields"),
+    "site is a number": (changed(site=5), "site"),
+    "site is empty": (changed(site=""), "site"),
+    "site is long": (changed(site="x" * 65), "site"),
+    "site has a line break": (changed(site="a\nb"), "site"),
+    "site is half a character": (changed(site="a").replace(b'"site":"a"', b'"site":"\\ud800"'), "site"),
+    "incarnation 0": (changed(incarnation=0), "incarnation"),
+    "number 0": (changed(number=0), "number"),
+    "number true": (changed(number=True), "number"),
+    "number 5.0": (changed(number=5.0), "number"),
+    "number beyond all": (changed(number=MAX_TIME + 1), "number"),
+    "number of 5,000 digits": (changed(number="N").replace(b'"N"', b"9" * 5000), "JSON"),
+    "answers itself": (changed(answers=[1_700_000_000_000, 5]), "answers"),
+    "answers with three": (changed(answers=[1, 2, 3]), "answers"),
+    "NaN": (changed(arms=[["a", [float("nan"), 1.0, 1.0], 1, 12, 12]]), "finite"),
+    "Infinity": (changed(arms=[["a", [float("inf"), 1.0, 1.0], 1, 12, 12]]), "finite"),
+    "1e999": (changed(arms=[["a", ["X", 1.0, 1.0], 1, 12, 12]]).replace(b'"X"', b"1e999"), "finite"),
+    "a whole number in a row": (changed(arms=[["a", [1, 1.0, 1.0], 1, 12, 12]]), "row"),
+    "a short row": (changed(arms=[["a", [1.0, 1.0], 1, 12, 12]]), "row"),
+    "a negative count": (changed(arms=[["a", ROW, -1, 12, 12]]), "releases"),
+    "a huge count": (changed(arms=[["a", ROW, 1, 10**12 + 1, 12]]), "rewards"),
+    "a count of 1.0": (changed(arms=[["a", ROW, 1, 12, 12.0]]), "decisions"),
+    "one arm twice": (changed(arms=[["a", ROW, 1, 12, 12]] * 2), "arms"),
+    "an arm without a name": (changed(arms=[["", ROW, 1, 12, 12]]), "name"),
+    "an arm that is no list": (changed(arms=["abcde"]), r"arms\[0\]"),
+    "a change of an unknown kind": (changed(changes=[[1, "drop", "a", 5, [], ""]]), r"changes\[0\]"),
+    "a change that is an object": (changed(changes=[{}]), r"changes\[0\]"),
+    "a change of a list": (changed(changes=[[1, ["add"], [], 5, [], ""]]), r"changes\[0\]"),
+    "a change with a list of lists": (changed(changes=[[1, "resume", "a", 5, [["x"]], ""]]), r"changes\[0\]"),
+    "a long reason": (changed(changes=[[1, "suspend", "a", 5, [], "x" * 201]]), r"changes\[0\].reason"),
+    "a long name of a new arm": (changed(changes=[[1, "add", "x" * 65, 5, [], ""]]), r"changes\[0\]"),
+    "101 changes": (changed(changes=[[1, "suspend", "a", k, [], ""] for k in range(MAX_CHANGES + 1)]), "changes"),
+    "receipts of its own": (changed(receipts={"north": 1}), "receipts"),
+    "receipts of nothing": (changed(receipts={"x": 0}), "receipts.x"),
+    "receipts in another order": (changed(receipts={"south": 3, "east": 1}), "in one way"),
+    "receipts as a list": (changed(receipts=[1]), "receipts"),
+    "software with a bell": (changed(software="\a"), "software"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_no_site_writes_is_refused_in_words(case):
+    body, words = WRONG[case]
+    with pytest.raises(InvalidArgument, match=words):
+        decode(body, 3)
+
+
+numbers = st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=5)
+values = st.recursive(numbers, lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(max_size=3), x, max_size=3))
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.sampled_from(list(json.loads(FULL.encode()))), values, st.integers(0, 3))
+def test_any_value_in_any_field_is_taken_or_refused(name, value, depth):
+    if name in ("arms", "changes"):
+        value = {0: value, 1: [value], 2: [[value] * 5], 3: [[value] * 6]}[depth]
+        if depth == 3:
+            value = [["a", [value], *[value[0][:1]] * 3]] if name == "arms" else value
+    body = json.dumps(json.loads(FULL.encode()) | {name: value}, ensure_ascii=False, separators=(",", ":"))
+    try:
+        body = body.encode()
+    except UnicodeEncodeError:
+        return
+    with suppress(InvalidArgument):
+        assert decode(body, 3).encode() == body
+
+
+def test_refused_bulletins_change_nothing():
+    it = board(signed("north"))
+    before = state(it)
+    for other in (replace(FULL, federation="0" * 64), replace(FULL, incarnation=int(1000 * NOW) + CENTURY + 1)):
+        with pytest.raises(InvalidArgument, match=r"federation|100 years"):
+            it.merge(Signed(other.encode(), b"", b""), NOW)
+    many = replace(
+        FULL, arms=tuple(entry(f"arm {k}") for k in range(500)), incarnation=1, opened=(0, 0), answers=(0, 0)
+    )
+    with pytest.raises(InvalidArgument, match="at most 102"):
+        it.merge(Signed(many.encode(), b"", b""), NOW)
+    assert state(it) == before
+
+
+def test_a_bulletin_that_would_be_too_long_is_not_written():
+    lifts = tuple(f"{k:032x}" for k in range(100))
+    changes = tuple(
+        ArmChange(version=k + 1, kind="resume", arm="a", by="north", at=k, lifts=lifts, reason="x") for k in range(60)
+    )
+    with pytest.raises(InvalidArgument, match="131072 bytes"):
+        replace(FULL, changes=changes).encode()
+    with pytest.raises(InvalidArgument, match="finite"):
+        replace(FULL, arms=(entry(mean=float("nan")),)).encode()
+
+
+def test_numbers_that_jump_put_nobody_out():
+    """A site, or whoever has its key, uses up all numbers of an incarnation: the next one begins anew."""
+    it = board(signed(number=MAX_TIME))
+    assert it.merge(signed(number=1, incarnation=2), NOW).kind == "new"
+    latest = int(1000 * NOW) + CENTURY
+    assert it.merge(signed(number=MAX_TIME, incarnation=latest), NOW).kind == "new"
+    with pytest.raises(InvalidArgument, match="100 years"):
+        it.merge(signed(number=1, incarnation=latest + 1), NOW)
+    assert it.merge(signed(number=1, incarnation=latest + 1), NOW + 1).kind == "new", "a second later"
+
+
+# ---------------------------------------------------------------- speed
+
+
+def test_thousand_sites_in_little_time():
+    """With room for a machine ten times slower than the one on which the promises were measured."""
+    arms = tuple(f"arm {k}" for k in range(10))
+    terms = replace(TERMS, arms=arms)
+    page, fixed = terms.page, terms.page_terms
+
+    def made(site, number):
+        said = tuple(ArmEntry(arm, (30_000.0 + number / 7.0, 9.5, 0.01), 5, 66, 80) for arm in arms)
+        return Signed(Bulletin(terms.digest(), site, 1, number, 0, decisions=800, arms=said).encode(), b"", b"")
+
+    first, second = ([made(f"site {j}", number) for j in range(1000)] for number in (1, 2))
+    it = Board("site 0", terms)
+    jobs = {
+        "new": (lambda: [it.merge(x, NOW) for x in (*first, *second)], 2000 * 300e-6),
+        "known": (lambda: [it.merge(x, NOW) for x in second], 1000 * 20e-6),
+        "have": (lambda: it.newer_than(dict(it.have())), 5e-3),
+        "estimates": (lambda: [page.combine(fixed, *it.rows(arm)) for arm in arms], 20e-3),
+    }
+    for name, (job, promised) in jobs.items():
+        start = perf_counter()
+        job()
+        taken = perf_counter() - start
+        assert taken < 10 * promised, name
