@@ -537,7 +537,9 @@ class Site:
         was_new = self.presence.is_new
         self.presence.receive_have(by, version, is_known)
         self._is_urgent = self._is_urgent or was_new != self.presence.is_new  # what was withheld until now
-        return Step(None) if self._stored.neighbours[by] else self._step(None, Neighbour(by, has_heard=True))
+        if version is None or self._stored.neighbours[by]:
+            return Step(None)
+        return self._step(None, Neighbour(by, has_heard=True))
 
     def merge(self, signed: Signed, by: str, now: float) -> Step[Merged]:
         """Take in a bulletin whose signature was verified, and which a neighbour has sent."""
