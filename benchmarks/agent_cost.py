@@ -13,6 +13,7 @@ import argparse
 import io
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -30,13 +31,13 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 from fedbandit.local.processes import LocalFederation  # noqa: E402
 from live_load import Connection, cpu_seconds, pin, resident  # noqa: E402
 from process_faults import WINDOW, federation_terms  # noqa: E402
-from processes import come_through, exchanges  # noqa: E402
+from processes import state, wait_until  # noqa: E402
 
 LONGEST = 5.0
 """Seconds after which a version ends its turn, on a machine that is slow or busy: the other one gets as many pairs."""
 
-RATE = 1000.0
-"""Exchanges per second that a link is asked for: more than it can do."""
+NEIGHBOURS = 8
+"""Of the agent that is watched while nothing happens."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class Effort:
 
     blocks: int  # of pairs, for each version
     pairs: int  # in a block
-    starts: int  # of two linked agents, for each version
-    seconds: float  # that a link is watched after each start
+    starts: int  # of an agent with its neighbours, for each version
+    seconds: float  # that it is watched after each start, while nothing happens
 
 
-FULL = Effort(blocks=10, pairs=2000, starts=6, seconds=3.0)
-QUICK = Effort(blocks=5, pairs=200, starts=2, seconds=1.0)
+FULL = Effort(blocks=10, pairs=2000, starts=4, seconds=60.0)
+QUICK = Effort(blocks=5, pairs=200, starts=2, seconds=5.0)
 
 
 @dataclass
@@ -147,26 +148,40 @@ def block(version: Version, federation: LocalFederation, pairs: int, within: flo
     return len(times)
 
 
-def link(version: Version, folder: Path, effort: Effort) -> None:
-    """Exchanges of two agents over one link with mutual TLS, as many as they can."""
-    federation = LocalFederation(folder, federation_terms(2), [("north", "east")], RATE)
+def idle(version: Version, folder: Path, effort: Effort) -> None:
+    """An agent with linked neighbours and nothing to do: CPU, and bytes of its links."""
+    names = [f"site{k}" for k in range(NEIGHBOURS)]
+    federation = LocalFederation(folder, federation_terms(NEIGHBOURS + 1), [(name, "hub") for name in names])
     try:
-        for name in federation.names:
-            start(version, federation, name)
-        for name in federation.names:
-            connection = Connection(federation.http_ports[name])
-            for _ in range(50):
-                connection.pair()
-            connection.close()
-        come_through(federation, "north", "east", more=20)
-        both = [federation.process(name) for name in federation.names]
-        count, cpu, began = exchanges(federation, "north", "east"), sum(map(cpu_seconds, both)), time.perf_counter()
+        for name in names:
+            with version.running():
+                federation.start(name)
+        for name in names:
+            federation.wait_ready(name)
+        start(version, federation, "hub")
+        wait_until(lambda: all(it["reachable"] for it in state(federation, "hub")["neighbours"]), within=30.0)
+        connection = Connection(federation.http_ports["hub"])
+        for _ in range(20):
+            connection.pair()
+        connection.close()
+        time.sleep(5.0)
+        process, port = federation.process("hub"), federation.gossip_ports["hub"]
+        cpu, began, before = cpu_seconds(process), time.perf_counter(), wire_bytes(port)
         time.sleep(effort.seconds)
-        count = exchanges(federation, "north", "east") - count
-        elapsed, cpu = time.perf_counter() - began, sum(map(cpu_seconds, both)) - cpu
-        version.note(exchange_cpu=cpu / count, exchanges=count / elapsed)
+        elapsed = time.perf_counter() - began
+        version.note(
+            idle_cpu=(cpu_seconds(process) - cpu) / elapsed,
+            idle_bytes=max(wire_bytes(port) - before, 1) * 3600.0 / elapsed,
+        )
     finally:
         federation.stop_all()
+
+
+def wire_bytes(port: int) -> int:
+    """Bytes that have gone both ways over the connections that this port has accepted, as the system counts them."""
+    command = ["ss", "-tinH", "state", "established", f"( sport = :{port} )"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # a fixed command
+    return sum(map(int, re.findall(r"bytes_(?:sent|received):(\d+)", said)))
 
 
 # ---------------------------------------------------------------- the table
@@ -176,8 +191,8 @@ MEASURES = {
     "pairs": ("decide + reward, pairs/s over one connection", 1.0, 0),
     "median": ("decide, median, ms", 1e3, 3),
     "tail": ("decide, 99 % below, ms", 1e3, 3),
-    "exchange_cpu": ("CPU of both agents per exchange, ms", 1e3, 3),
-    "exchanges": ("exchanges/s over one link, mutual TLS", 1.0, 0),
+    "idle_cpu": ("CPU of an idle agent with 8 neighbours, ms per s", 1e3, 2),
+    "idle_bytes": ("its links, kB per hour", 1e-3, 0),
     "memory": ("memory (RSS) after the start, MB", 1.0, 1),
     "memory_later": ("memory (RSS) after {decisions:,} decisions, MB", 1.0, 1),
     "start": ("from start to serving, s", 1.0, 2),
@@ -226,12 +241,12 @@ def main() -> None:
         there, here = Version("there", other), Version("here", ROOT)
         for version in (there, here):
             version.check()
-            link(version, Path(folder) / f"warm-{version.name}", QUICK)  # compiles the modules of a fresh copy
+            idle(version, Path(folder) / f"warm-{version.name}", QUICK)  # compiles the modules of a fresh copy
             version.measured.clear()
         decisions = pairs([there, here], Path(folder), effort)
         for turn, order in enumerate(turns([there, here], effort.starts)):
             for version in order:
-                link(version, Path(folder) / f"link-{turn}-{version.name}", effort)
+                idle(version, Path(folder) / f"idle-{turn}-{version.name}", effort)
         print(f"there: {given.against}, here: {ROOT.name}, Python {sys.version.split()[0]}, ratio = here / there\n")
         print(table(there, here, decisions))
 

@@ -10,7 +10,6 @@ Can it fail? Bugs that were planted, and what noticed (``test_a_planted_bug_is_c
 | bug | noticed by |
 |---|---|
 | a bulletin that came before is not replaced | boards differ after the last fault |
-| a site publishes with a number that it used before | boards differ, or two processes seem to speak |
 | a reward is acknowledged before it is on disk | an acknowledged reward is lost |
 | noise is drawn anew after a restart | one interval is seen with two values |
 | keys are forgotten at a restart | a key has two decisions |
@@ -606,14 +605,6 @@ class KeepsTheFirst(Site):
         return super().merge(signed, by, now)
 
 
-class CountsAnew(Site):
-    """Numbers its bulletins from 1 in every process."""
-
-    def __init__(self, name, terms, stored, noise, presence):
-        super().__init__(name, terms, stored, noise, presence)
-        self.presence.highest = self.incarnation, 0
-
-
 class WritesLater(MemoryJournal):
     """Says that it has written a reward, and does so with the next event."""
 
@@ -672,7 +663,6 @@ class ForgetsKeys(Watched):
     [
         (ForgetsKeys, TERMS, "a key (has two|got other) decisions|did not keep its arm"),
         (opening(KeepsTheFirst), TERMS, "there is still something to say|differ"),
-        (opening(CountsAnew), TERMS, "was released as|differ|still something to say|waits for ever|releases"),
         (TellsTooEarly, TERMS, "the acknowledged reward of .* is lost"),
         (TellsTooEarly, TREE, "the acknowledged reward of .* is lost"),
         (DrawsAgain, TERMS, "was released as"),

@@ -27,7 +27,7 @@ def used(federation, name):
 def test_nothing_grows(tmp_path):
     """Full load for two minutes, a window, room for 1,000 decisions, a neighbour that dies and returns all the time."""
     windowed = replace(terms(3), reward_window=1.0)
-    federation = LocalFederation(tmp_path, windowed, [("north", "east"), ("south", "north")], rate=50.0)
+    federation = LocalFederation(tmp_path, windowed, [("north", "east"), ("south", "north")])
     config = federation.config("north")
     config.write_text(config.read_text() + "\n[decisions]\nkeep = 1000\n")
     told, stop = Told(), threading.Event()

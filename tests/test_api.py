@@ -24,7 +24,7 @@ from fedbandit.agent.http import server
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import PAGE_HEADERS
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.process.config import ALL_RIGHTS
+from fedbandit.agent.process.config import ALL_RIGHTS, Address, Neighbour
 from live import TERMS, bulletin_of, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -420,6 +420,14 @@ def check_a_stop(http):
     assert (arm["acknowledged_by"], arm["missing"]) == ([], ["east", "south"])
     answer = http.post("/v1/arms", json=said | {"arm": TERMS.arms[2], "reason": "x" * 201})
     assert (answer.status_code, error_of(answer)["field"]) == (422, "reason")
+
+
+def test_the_password_of_a_proxy_is_not_shown(tmp_path):
+    east = Neighbour("east", Address("127.0.0.1", 1), "http://user:secret-word@proxy.example:3128")
+    with serving(tmp_path, neighbours=(east,)) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        assert http.get("/v1/state").json()["neighbours"][0]["proxy"] == "http://proxy.example:3128"
+        for path in ("/v1/state", "/metrics", "/v1/members/north", "/v1/history"):
+            assert "secret-word" not in http.get(path).text
 
 
 def test_to_look_writes_nothing(served, http):

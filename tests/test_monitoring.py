@@ -57,7 +57,7 @@ def test_rules_and_configuration_are_right(tmp_path):
 def test_each_alert_fires_for_the_one_that_it_should():
     assert "SUCCESS" in promtool("test", "rules", MONITORING / "alerts-test.yml")
     alerts = re.findall(ALERT, (MONITORING / "alerts.yml").read_text())
-    assert len(alerts) == 14
+    assert len(alerts) == 16
     assert re.findall(r"name: (\w+)", (MONITORING / "alerts-test.yml").read_text()) == alerts
 
 
@@ -166,7 +166,7 @@ def scraped(tmp_path_factory):
     """North dials east and south; all of them are scraped."""
     folder = tmp_path_factory.mktemp("monitoring")
     links = [("north", "east"), ("north", "south")]
-    with LocalFederation(folder / "sites", terms(3, first_batch=4), links, rate=20.0) as federation:
+    with LocalFederation(folder / "sites", terms(3, first_batch=4), links) as federation:
         targets = {name: f"127.0.0.1:{federation.http_ports[name]}" for name in federation.names}
         prometheus = Prometheus(folder / "prometheus", list(targets.values()))
         try:

@@ -206,7 +206,8 @@ def test_whoever_has_seen_both_names_a_second_draw_also_if_the_site_does_not_lea
     assert any("a may have released rewards twice" in it for it in network.site("c").warnings())
 
 
-def test_a_neighbour_that_lost_its_disk_cannot_confirm():
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_neighbour_that_lost_its_disk_cannot_confirm(stops):
     """It knows nothing of the file, and the file knows that it should. What this process tells it proves nothing."""
     network = MemoryNetwork(TERMS, PAIR)
     teach(network, "a")
@@ -214,9 +215,10 @@ def test_a_neighbour_that_lost_its_disk_cannot_confirm():
     network.lose_disk("b")
     for name in network.names:
         network.restart(name)
-    network.change_arm("a", "suspend", "b")  # goes out although the site is in doubt
+    if stops:
+        network.change_arm("a", "suspend", "b")  # goes out although the site is in doubt
     talk(network, 20)
-    assert network.site("b").board.held("a") is not None
+    assert (network.site("b").board.held("a") is not None) == stops
     assert network.site("a").doubt.why == "unconfirmed"
     network.confirm("a")
     assert network.site("a").doubt is None
@@ -266,9 +268,16 @@ def test_what_was_said_in_doubt_does_not_make_the_file_current_after_a_restart(n
     if why == "old":
         talk(network)
     assert network.site("a").doubt.why == why
-    network.change_arm("a", "suspend", "b")
+    told = network.site("c").board.held("a").bulletin.arms
+    for _ in range(4):  # so many that no board keeps what was there before them
+        network.change_arm("a", "suspend", "b")
+        talk(network)
+        network.change_arm("a", "resume", "b")
+        talk(network)
     network.change_arm("a", "suspend", "a")
     talk(network, 3)
+    assert network.site("c").board.held("a").bulletin.changes
+    assert network.site("c").board.held("a").bulletin.arms == told, "no numbers but those that were out before"
     before = releases(network, "a")
     network.restart("a")
     talk(network, 3)
@@ -280,10 +289,25 @@ def test_what_was_said_in_doubt_does_not_make_the_file_current_after_a_restart(n
     assert network.differences() == []
 
 
+def test_a_file_that_was_found_old_remembers_it_when_it_has_said_anything_since(network):
+    """Also if nobody can be asked."""
+    snapshot = network.snapshot("a")
+    teach(network, "a", 60)
+    talk(network)
+    network.put_back("a", snapshot)
+    network.restart("a")
+    talk(network)
+    network.change_arm("a", "suspend", "b")
+    for name in "bc":
+        network.crash(name)
+    network.restart("a")
+    assert network.site("a").doubt.why == "old"
+
+
 def teach_anyway(network, name):
-    """Decisions of a site all of whose arms are stopped."""
-    for kind, arm in (("resume", "a"), ("resume", "b")):
-        network.change_arm(name, kind, arm)
+    """Decisions of a site one of whose arms may be stopped."""
+    for k in network.site(name).stopped:
+        network.change_arm(name, "resume", network.site(name).arms.names[k])
     teach(network, name, 60)
 
 
@@ -417,6 +441,20 @@ def test_an_old_file_that_nobody_knows_better_goes_on(network):
     network.restart("a")
     talk(network)
     assert network.site("a").doubt is None
+
+
+def test_a_file_from_before_it_was_ever_shown_is_old_and_not_lost():
+    """It holds rewards that a later process has released."""
+    network = MemoryNetwork(TERMS, PAIR, seed=2)
+    teach(network, "a", 3)
+    snapshot = network.snapshot("a")
+    teach(network, "a", 20)
+    talk(network, 2)
+    network.put_back("a", snapshot)
+    network.restart("a")
+    talk(network, 2)
+    assert network.site("a").doubt.why == "old"
+    assert network.restore("a").rewards == 3
 
 
 def test_ids_are_never_used_again(network):

@@ -251,9 +251,10 @@ def test_after_an_exchange_both_believe_the_mean():
 def test_what_others_have_released_makes_an_arm_known():
     """A site that joins uses what the network knows, at once: it does not begin with a batch of every arm."""
     here, there = pair()
+    publish(here)
     assert here.theta == (None, None, None)
     teach(there, 0.75)
-    exchange(here, there)
+    here.merge(publish(there) or there.board.held("there").signed, "there", 0.0)
     assert here.weights == (0.5, 0.5, 0.5)
     assert here.theta == (0.75, 0.75, 0.75)
 

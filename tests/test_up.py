@@ -101,13 +101,13 @@ def test_a_short_run(tmp_path):
     assert (found["problem"], found["reward_window"]) == ("diabetes", 1.0)
     assert 4.0 <= found["seconds"] < 8.0
     for site in found["sites"]:
-        assert site["exchanges"] > 0
+        assert site["bulletins"] > 0
         assert (site["refused"], site["unanswered"]) == (0, 0)
         assert sum(arm["patients"] for arm in site["arms"]) == site["patients"] > 0
         assert site["regret_of_uniform_choice"] > 0.0
 
     # What patients were given is what the agents handed out: the files say so, too.
-    terms = up.setting_of("hospital", up.graph_of("complete", 3), None, 1.0, 15.0, 2.0, 3).terms
+    terms = up.setting_of("hospital", up.graph_of("complete", 3), None, 1.0, 15.0, 3).terms
     for site in found["sites"]:
         assert decisions_on_disk(tmp_path / "sites-1", site["name"], terms) == site["patients"]
 
@@ -197,7 +197,6 @@ def test_an_agent_that_dies_is_named_and_all_are_stopped(start, tmp_path):
         (["--problem", "bernoulli", "--arms", 1], "--arms must be a whole number from 2"),
         (["--speed", 0], "--speed must be a number above 0"),
         (["--epsilon", -1], "--epsilon must be a number above 0"),
-        (["--rate", 0], "--rate must be a number above 0"),
         (["--seed", -1], "--seed must be a whole number"),
         (["--port", 65_536], "--port must be a whole number from 0 to 65535"),
         (["--port", -1], "--port must be a whole number from 0 to 65535"),
@@ -236,9 +235,9 @@ def test_graphs_with_and_without_a_size():
 
 def test_hospitals_of_any_number_share_the_records():
     """Their means lie about those of all records: a random split leaves nearly no bias."""
-    setting = up.setting_of("hospital", up.graph_of("ring", 7), None, 1.0, 20.0, 2.0, 1)
+    setting = up.setting_of("hospital", up.graph_of("ring", 7), None, 1.0, 20.0, 1)
     assert setting.problem.means.shape == (7, 5)
-    whole = up.setting_of("hospital", up.graph_of("complete", 3), None, 1.0, 20.0, 2.0, 1).problem
+    whole = up.setting_of("hospital", up.graph_of("complete", 3), None, 1.0, 20.0, 1).problem
     # About 14,500 records and 1,700 of the smallest arm each, so a standard deviation of 0.012.
     assert np.abs(setting.problem.means - whole.arm_means).max() < 5 * sqrt(0.24 / 1700)
 
@@ -460,7 +459,7 @@ def test_the_figure_also_without_a_single_patient(finished, tmp_path):
 
 @pytest.mark.parametrize(("sites", "problem"), [(3, "hospital"), (12, "hospital"), (30, "bernoulli")])
 def test_no_legend_is_cut_off(sites, problem, tmp_path):
-    setting = up.setting_of(problem, up.graph_of("ring", sites), None, 1.0, 20.0, 2.0, 0)
+    setting = up.setting_of(problem, up.graph_of("ring", sites), None, 1.0, 20.0, 0)
     federation = LocalFederation(tmp_path, setting.terms, setting.links, secure=False)
     figure = up_figure(up.Run(setting, federation, [up.Visits() for _ in setting.names], seconds=1.0))
     FigureCanvasAgg(figure).draw()

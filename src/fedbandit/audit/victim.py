@@ -113,7 +113,7 @@ class Victim:
                 looks * pace,
             )
             now = min(times)
-            if copied and copied[-1] < now:
+            if copied and copied[-1] <= now:
                 self._copies[copied[-1]] = self._disk.copy()
                 copied.pop()
             if now >= self._scenario.until:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.federation import LARGEST_SHARE, Federation
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.registry import kind_of
@@ -80,7 +80,7 @@ class LocalFederation:
             "reward_window": f"{terms.reward_window} s" if terms.reward_window else None,
             "default_reward": terms.default_reward,
             "max_decisions_per_day": terms.max_decisions_per_day,
-            "largest_share": terms.largest_share if terms.counted == "patients" else None,
+            "largest_share": terms.largest_share if terms.largest_share != LARGEST_SHARE else None,
         }
         listen = {"http": f"{here}:{self.http_ports[name]}", "gossip": f"{here}:{self.gossip_ports[name]}"}
         sections: list[tuple[str, Mapping[str, Any]]] = [

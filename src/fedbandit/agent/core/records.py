@@ -168,7 +168,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A site with which this one has a link. ``has_heard``: it has said what it has, so it may have seen bulletins."""
+    """A site with which this one has a link. ``has_heard``: it has shown that it knows bulletins of this one."""
 
     name: str
     has_heard: bool
@@ -225,7 +225,7 @@ class Stored:
     * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not
     * ``board``: what is stored of the board, own bulletins of other processes among it
     * ``certificates``: chains of the board's signers, by fingerprint
-    * ``neighbours``: those with a link, and whether they have ever said what they have
+    * ``neighbours``: those with a link, and whether they have ever shown that they know this site
     """
 
     numbering: Numbering

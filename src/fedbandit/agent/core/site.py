@@ -56,8 +56,6 @@ PUBLISHED_EVERY = 1.0
 Sign = Callable[[bytes], tuple[bytes, bytes]]
 """The signature of a body, and its signer."""
 
-_NOBODY: Accepts = frozenset()
-
 _Result = TypeVar("_Result")
 
 
@@ -94,7 +92,8 @@ class Site:
     ) -> None:
         """The site as it was when the last of its records was written."""
         self.name, self.terms, self._noise, self._software = name, terms, noise, software
-        self._keeps_rewards, self._accepts = keeps_rewards, _NOBODY
+        self._keeps_rewards = keeps_rewards
+        self._accepts: Accepts = frozenset()
         self.presence = presence or Presence()
         written = [it for it in (stored.own, stored.doubtful and stored.doubtful.signed) if it is not None]
         last = BoardRow(name, tuple(KeptBulletin(it, 0.0) for it in written))
@@ -498,7 +497,7 @@ class Site:
 
     def _told(self, own: Bulletin | None) -> tuple[ArmEntry, ...]:
         """What a bulletin says of the arms; those that are unknown here, and with a doubt all, as the last one said."""
-        before = {} if own is None else dict(own.by_arm)
+        before: dict[str, ArmEntry] = {} if own is None else dict(own.by_arm)
         mine = {it.name: it for it in self._entries()}
         if self.doubt is not None:
             none = (0.0,) * len(self.terms.page.published_names)
@@ -537,7 +536,9 @@ class Site:
         was_new = self.presence.is_new
         self.presence.receive_have(by, version, is_known)
         self._is_urgent = self._is_urgent or was_new != self.presence.is_new  # what was withheld until now
-        return Step(None) if self._stored.neighbours[by] else self._step(None, Neighbour(by, has_heard=True))
+        if version is None or self._stored.neighbours[by]:
+            return Step(None)
+        return self._step(None, Neighbour(by, has_heard=True))
 
     def merge(self, signed: Signed, by: str, now: float) -> Step[Merged]:
         """Take in a bulletin whose signature was verified, and which a neighbour has sent."""
@@ -551,24 +552,15 @@ class Site:
             records += self._look_at_own(held.bulletin, signed.digest, by, outcome.kind == "conflict", now)
         found: tuple[ArmChange, ...] = ()
         if held is not None and outcome.site not in self._stored.excluded:
-            new = self._arms.new(held.bulletin.changes, self.name, self._accepts)
-            if any(it.change.kind == "add" for it in new):  # others may have changed it before this site knew it
-                new = self._arms.new(self._all_changes(held.bulletin), self.name, self._accepts)
-            found = tuple(it.change for it in new)
-            records += self._rearranged(None, new).records
+            step = self._rearranged(None, self._arms.new(held.bulletin.changes, self.name, self._accepts))
+            found = tuple(it.change for it in step.records if isinstance(it, ArmChanged))
+            records += step.records
         return Step(Merged(outcome, found), tuple(records))
 
     def _notice_second_draws(self, it: Bulletin) -> None:
         before, self._last[it.site] = self._last.get(it.site), it
         if before is not None and (words := drew_again(before, it)):
             self._drawn_twice[it.site] = words
-
-    def _all_changes(self, first: Bulletin) -> Iterable[ArmChange]:
-        yield from first.changes
-        for site in self.board.sites:
-            held = self.board.held(site)
-            if held is not None and site not in self._stored.excluded:
-                yield from held.bulletin.changes
 
     def board_rows(self) -> Step[None]:
         """What of the board is not on disk yet; the driver asks every few seconds."""
@@ -652,7 +644,7 @@ class Site:
         self.presence.check_restore()
         incarnation = max(incarnation, self.incarnation + 1, self.presence.highest[0] + 1)
         stored, own, first = self.stored, self.board.held(self.name), self.presence.first or 0
-        told = {} if own is None else own.bulletin.by_arm
+        told: Mapping[str, ArmEntry] = {} if own is None else own.bulletin.by_arm
         found = records_of_new_incarnation(stored, self.terms, self._arms.names, incarnation, first, told)
         records, restored = found
         stored.apply(records)
@@ -695,16 +687,27 @@ class Site:
 
     def _rearranged(self, result: _Result, records: Iterable[ArmChanged]) -> Step[_Result]:
         """A step after which there may be other arms."""
-        step = self._step(result, *records)
-        if step.records:
+        done = list[Record](records)
+        self._stored.apply(done)
+        if any(isinstance(it, ArmChanged) and it.change.kind == "add" for it in done):
+            done += self._changes_of_new_arms()
+        if done:
             self._arms = Arms.of(self.terms.arms, self._stored.arm_changes)
-            if len(self._arms.names) > self._player.num_arms:
-                self._player = self._player.grown(self.stored, len(self._arms.names))
-                self._decisions.grow(self._player)
-                self._is_stale = self._is_urgent = True
-                if (own := self.board.held(self.name)) is not None:  # it may have known the arm before it lost its file
-                    return Step(result, (*step.records, *self._take_back(own.bulletin, self.clock)))
-        return step
+        if len(self._arms.names) > self._player.num_arms:
+            self._player = self._player.grown(self.stored, len(self._arms.names))
+            self._decisions.grow(self._player)
+            self._is_stale = self._is_urgent = True
+            if (own := self.board.held(self.name)) is not None:  # it may have known the arm before it lost its file
+                done += self._take_back(own.bulletin, self.clock)
+        return Step(result, tuple(done))
+
+    def _changes_of_new_arms(self) -> list[ArmChanged]:
+        """Others may have changed an arm before this site knew that there is one."""
+        arms, heard = Arms.of(self.terms.arms, self._stored.arm_changes), map(self.board.held, self.board.sites)
+        members = (it.bulletin for it in heard if it is not None and it.bulletin.site not in self._stored.excluded)
+        found = arms.new([change for it in members for change in it.changes], self.name, self._accepts)
+        self._stored.apply(found)
+        return found
 
     # ---------------------------------------------------------------- neighbours and members
 

@@ -1,5 +1,6 @@
 """Fills the models of ``state`` from a site and the status of its neighbours."""
 
+import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -336,12 +337,16 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
 # ---------------------------------------------------------------- links and members
 
 
+_CREDENTIALS = re.compile(r"//[^/@]*@")
+"""User and password in the URL of a proxy: nobody who looks needs them."""
+
+
 def _neighbour_state(name: str, status: NeighbourStatus) -> models.NeighbourState:
     neighbour = status.neighbour
     return models.NeighbourState(
         name=name,
         address=None if neighbour.address is None else str(neighbour.address),
-        proxy=neighbour.proxy,
+        proxy=None if neighbour.proxy is None else _CREDENTIALS.sub("//", neighbour.proxy),
         reachable=status.linked,
         linked_since=status.since if status.linked else None,
         last_heard=status.last_heard,
