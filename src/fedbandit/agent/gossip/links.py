@@ -417,8 +417,6 @@ class Links:
         link = self._links.get(said.site)
         if link is None:
             return "not a neighbour", f"{said.site} is no neighbour of {self._name}"
-        if said.federation != self._digest:
-            return "other terms", f"{said.site} follows other terms of the federation than {self._name}"
         return self._unwelcome(link, connection)
 
     # ---------------------------------------------------------------- opening a link
@@ -506,7 +504,9 @@ class Links:
         if isinstance(said, Refusal):
             self._hear_refusal(link, connection, said)
         elif (found := self._wrong_greeting(connection, said)) is not None:
-            self._refuse(link, connection, *found, self._own_terms if found[0] == "other terms" else b"")
+            self._refuse(link, connection, *found)
+        elif isinstance(said, Have) and said.federation != self._digest:
+            self._compare(self._links[said.site], connection)
         elif isinstance(said, Have) and said.run == 0:
             connection.send(frames.encode(Have(self._name, self._digest, self._run, {})))
             connection.close("asked and answered")
@@ -740,15 +740,35 @@ class Links:
         for connection in {waiting.connection, *link.connections}:
             self._refuse(link, connection, "forged bulletin", told)
 
-    def _refuse(self, link: _Link | None, connection: Connection, reason: str, words: str, terms: bytes = b"") -> None:
+    def _refuse(self, link: _Link | None, connection: Connection, reason: str, words: str) -> None:
         """End a connection; the other end and the operator receive the reason."""
         if connection.is_open:
             name = "" if connection.who is None else f"{connection.who.name} at "
             self._refused(reason, f"{name}{connection.address}: {words}")
             if link is not None:
                 link.status.refused(words)
-            connection.send(frames.encode(Refusal(f"it refuses: {words}", terms)))
+            connection.send(frames.encode(Refusal(f"it refuses: {words}", b"")))
             connection.close(words)
+
+    def _compare(self, link: _Link, connection: Connection) -> None:
+        """The one that dials follows other terms: it receives ours, and answers with its own."""
+        words = f"{link.name} follows other terms of the federation than {self._name}"
+        self._refused("other terms", f"{link.name} at {connection.address}: {words}")
+        link.status.refused(link.status.differs or words)
+        connection.received = partial(self._hear_their_terms, link)
+        asyncio.get_running_loop().call_later(PROBED, connection.close, words)
+        connection.send(frames.encode(Refusal(f"it refuses: {words}", self._own_terms)))
+
+    def _hear_their_terms(self, link: _Link, connection: Connection, data: bytes) -> None:
+        try:
+            said = frames.decode(data)
+        except FrameError as error:
+            self._refuse(link, connection, "message", str(error))
+            return
+        if isinstance(said, Refusal):
+            self._hear_refusal(link, connection, said)
+        else:
+            connection.close("it goes on with other terms")
 
     def _hear_refusal(self, link: _Link | None, connection: Connection, refusal: Refusal) -> None:
         """The other end refuses us, in words; if it has other terms, say in which they differ."""
@@ -760,9 +780,10 @@ class Links:
                 words = f"the federation differs at {link.name}: {printable(told, frames.MAX_WORDS)}"
             except FrameError as error:
                 self._refused("message", f"{link.name}: {error}")
-            if link.connection is not connection:  # it hears of ours, too
-                self._refuse(link, connection, "other terms", f"{link.name} follows other terms", self._own_terms)
             link.status.differs_in(words)
+            if connection.dialled:  # it has not heard ours yet
+                told = f"{self._name} follows other terms of the federation than {link.name}"
+                connection.send(frames.encode(Refusal(told, self._own_terms)))
         if link is not None:
             link.status.failed(words)
         connection.close(words)
