@@ -85,7 +85,7 @@ class TestTheChecksCanFail:
         def a_file(path, noise):
             journal = SqliteJournal(path, "north", federation_terms(2), 1)
             site = Site("north", federation_terms(2), journal.load(), lambda *_: [noise])
-            for _ in range(40):
+            for _ in range(120):  # some arm has a whole batch
                 step = site.decide(0.0, SiteDraws((0.0, 0.0, 0.0), 0.0))
                 journal.commit(step.records)
                 journal.commit(site.report(step.result.id, 0.5).records)

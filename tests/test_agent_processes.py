@@ -284,7 +284,7 @@ class TestMembers:
         links = [("a", "b"), ("b", "c")]
         with running(tmp_path, links, num_agents=3) as federation:
             for name in federation.names:
-                decide_and_reward(federation, name, 40)
+                decide_and_reward(federation, name, 60)  # each releases at least one arm
             wait_until(lambda: are_level(federation, "a", "b", "c"))
             assert_mistake(command("exclude", "nobody", "-c", federation.config("b")), "name must be one of a, c")
             code, output = command("exclude", "c", "--reason", "its data are wrong", "-c", federation.config("b"))

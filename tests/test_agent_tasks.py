@@ -137,13 +137,35 @@ def test_publishing_and_writing_the_board_outlive_a_mistake(config, caplog, monk
         assert not any(task.done() for task in agent._tasks)
         monkeypatch.undo()
         await agent.decide()
-        await eventually(lambda: agent.site.in_memory.board.held("north").bulletin.decisions == 1)
+        own = agent.site.in_memory.board
+        await eventually(lambda: (it := own.held("north")) is not None and it.bulletin.decisions == 1)
         await eventually(lambda: not agent.site.in_memory.board.unsaved())
         await agent.stop()
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
     assert caplog.text.count("Traceback") == 1, "once"
+
+
+def test_a_site_that_is_loaded_anew_knows_whom_it_accepts_and_whom_it_refuses(config):
+    """At once: a change of arms that comes in the same moment would wait for the operator, or a refused row count."""
+    text = config.path.read_text()
+    config.path.write_text(f'{text}\n[arms]\naccept = "anyone"\n[members]\nrefuse = ["west"]\n')
+
+    async def scenario():
+        agent = runtime.Agent(read_config(config.path), None)
+        await agent.start()
+        before = agent.site.in_memory
+        agent.site._journal._file.execute("PRAGMA query_only = 1")
+        with pytest.raises(JournalError):
+            await agent.decide()
+        after = agent.site.in_memory
+        assert after is not before
+        assert after._accepts == "anyone"
+        assert after.board.knows("west", (1, 1), b""), "refused: not worth verifying"
+        await agent.stop()
+
+    asyncio.run(scenario())
 
 
 def test_what_waits_is_told_what_the_disk_said(config):

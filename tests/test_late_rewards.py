@@ -310,6 +310,21 @@ def test_a_restart_changes_no_release(policy, where):
         assert Delays(terms, [(second, where)]).play().seen == undisturbed.seen
 
 
+def test_nothing_is_published_because_a_reward_came():
+    """A second after the last bulletin another decision is news: told when a reward comes, it would say that it came."""
+    network = MemoryNetwork(WINDOW, [("a", "b")])
+    first = network.decide("a", DRAWS)
+    network.run(0.2)
+    network.decide("a", DRAWS)
+    network.run(1.5)
+    before = network.site("a").board.held("a").place
+    assert network.site("a").has_news(network.now)
+    network.report("a", first.id, 1.0)
+    assert network.site("a").board.held("a").place == before
+    network.decide("a", DRAWS)
+    assert network.site("a").board.held("a").bulletin.decisions == 3, "a decision is told"
+
+
 @pytest.mark.parametrize("clock_behind", [False, True])
 def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_incarnation(clock_behind):
     network = MemoryNetwork(WINDOW, [("a", "b")])

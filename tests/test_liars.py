@@ -21,6 +21,7 @@ from fedbandit.agent.core.counting import Counting
 from fedbandit.agent.core.decisions import draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork, simulated_signature
+from fedbandit.agent.core.notices import Note, notes_of_shares
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.influence import QUANTILE, distances, noise_quantile, water_level, wide_quantile
@@ -227,11 +228,27 @@ def test_the_liar_is_named():
     assert any("6 releases hold" in said and "not 5" in said for said in many)
 
 
-def test_a_site_that_counts_as_half_of_all_patients_is_named():
+def test_a_share_that_is_cut_is_told_and_is_not_odd():
+    """It is agreed, and needs nobody: an alert on what is odd must not fire."""
     others = [honest(PATIENTS, f"honest {j}", seeded(j)) for j in range(4)]
     it = board(PATIENTS, *others, honest(PATIENTS, "large", seeded(9), weight=100.0 * DAILY))
-    assert it.oddities(NOW) == {"large": ("it claims 96% of all patients and counts as 50%, by largest_share",)}
-    assert board(PATIENTS, *others, honest(PATIENTS, "large", seeded(9), weight=3.9 * DAILY)).oddities(NOW) == {}
+    assert it.oddities(NOW) == {}
+    assert list(notes_of_shares(PATIENTS, it)) == [
+        "large has 96% of all patients, as it says, and counts as 50% (largest_share)."
+    ]
+    fair = board(PATIENTS, *others, honest(PATIENTS, "large", seeded(9), weight=3.9 * DAILY))
+    assert list(notes_of_shares(PATIENTS, fair)) == []
+
+
+def test_two_sites_are_told_once_that_they_count_alike():
+    """Whose share is above one half changes with every patient: a note that named it would come and go."""
+    said = [
+        list(notes_of_shares(PATIENTS, board(PATIENTS, one, honest(PATIENTS, "own", seeded(2), weight=DAILY))))
+        for one in (honest(PATIENTS, "other", seeded(1), weight=weight) for weight in (0.9 * DAILY, 1.1 * DAILY))
+    ]
+    expected = "2 sites count alike, however many patients each has: none counts as more than 50% of all patients"
+    assert said[0] == said[1] == [f"{expected} (largest_share)."]
+    assert all(isinstance(it, Note) for it in said[0])
 
 
 def test_a_site_that_decides_faster_than_it_counts_is_named():

@@ -17,6 +17,7 @@ from fedbandit.agent.core.answer import Standing, holdout
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import DAY, Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.agent.core.notices import Note
 from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import scheduled_variance
@@ -252,9 +253,10 @@ def test_a_share_of_all_patients_is_cut_for_everybody_alike():
         weights = {site: row[2] for site, row in rows(it.site(name)).items()}
         assert weights["big"] / sum(weights.values()) == pytest.approx(0.4)
         assert weights == {site: row[2] for site, row in rows(it.site("big")).items()}
-        assert any(
-            "of all patients and counts as 40%, by largest_share" in x for x in it.site(name).oddities(0.0)["big"]
-        )
+        (said,) = [x for x in it.site(name).warnings() if "largest_share" in x]
+        assert isinstance(said, Note)
+        assert "of all patients, as it says, and counts as 40% (largest_share)" in said
+        assert it.site(name).oddities(0.0) == {}
 
 
 def test_largest_share_is_a_term_of_those_who_count_patients():

@@ -65,9 +65,9 @@ class LocalSetting:
 
     @property
     def terms(self) -> Federation:
-        """The terms that the sites share."""
-        policy = FedBatch(epsilon=self.epsilon)
-        return Federation(self.title, self.arms, 0.0, 1.0, policy, reward_window=WINDOW)
+        """The terms that the sites share; first batches follow from how many sites there are."""
+        policy, most = FedBatch(epsilon=self.epsilon), len(self.names)
+        return Federation(self.title, self.arms, 0.0, 1.0, policy, max_agents=most, reward_window=WINDOW)
 
     @property
     def links(self) -> list[tuple[str, str]]:

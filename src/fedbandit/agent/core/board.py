@@ -27,7 +27,7 @@ from fedbandit.agent.core.arms import MAX_ADDED
 from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
 from fedbandit.agent.core.counting import ROUNDING, Counting, Row
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.oddities import beyond_rate, oddities_of
+from fedbandit.agent.core.oddities import beyond_rate, cut_shares, oddities_of
 from fedbandit.checks import InvalidArgument
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
@@ -189,6 +189,7 @@ class Board:
         self._counted: tuple[str, ...] | None = None  # until anything changes
         self._rows: dict[str, tuple[list[Row], list[int]]] = {}
         self._odd: dict[str, list[str]] | None = None  # until anything changes
+        self._cut: dict[str, tuple[float, float]] | None = None  # until anything changes
         self._first: dict[str, tuple[float, int]] = {}  # when a site was first seen by this process, and its decisions
         self._draws: dict[str, dict[str, dict[int, tuple[int, float]]]] = {}
         self._drawn_twice: dict[str, str] = {}
@@ -335,7 +336,7 @@ class Board:
 
     def _recount(self) -> None:
         self._rows.clear()
-        self._counted = self._odd = None
+        self._counted = self._odd = self._cut = None
 
     def counted(self) -> tuple[str, ...]:
         """Whose rows count, by name."""
@@ -440,6 +441,13 @@ class Board:
         for name, said in self._drawn_twice.items():
             found.setdefault(name, []).append(said)
         return {name: tuple(said) for name, said in found.items()}
+
+    def cut_shares(self) -> Mapping[str, tuple[float, float]]:
+        """Whose share of all patients is cut by ``largest_share``: what it says, and what it counts as."""
+        if self._cut is None:
+            counting = [it for name in self.counted() if (it := self.counting(name)) is not None]
+            self._cut = cut_shares(self._counting, [(it.bulletin, it.rows) for it in counting])
+        return self._cut
 
     @property
     def drawn_twice(self) -> Mapping[str, str]:

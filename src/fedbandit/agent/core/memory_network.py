@@ -237,10 +237,14 @@ class MemoryNetwork:
         self._do(name, lambda site: site.cancel(decision_id, self.now))
 
     def report(self, name: str, decision_id: str, reward: float) -> bool:
-        """Tell an agent a reward. It is acknowledged if this returns; False: it came too late."""
+        """Tell an agent a reward. It is acknowledged if this returns; False: it came too late.
+
+        With a reward window nothing is published for it: others would see when it came.
+        """
         counts = self._commit(name, self.site(name).report(decision_id, reward))
-        with suppress(Down):
-            self._publish(name)
+        if not self.terms.reward_window:
+            with suppress(Down):
+                self._publish(name)
         return counts
 
     def expire(self, name: str, before: float, keep: int = 10**9) -> int:

@@ -20,6 +20,7 @@ from fedbandit.testing.admission import claimed_epsilon
 __all__ = [
     "Note",
     "Privacy",
+    "notes_of_shares",
     "privacy_of",
     "warnings_of_arms",
     "warnings_of_holdout",
@@ -146,6 +147,17 @@ def warnings_of_members(
         yield f"{name} may have released rewards twice: {words}. Tell its operator."
     for name in excluded:
         yield Note(f"{name} is excluded here: what it says does not count. 'fedbandit include {name}' ends that.")
+
+
+def notes_of_shares(terms: Federation, board: Board) -> Iterator[str]:
+    """Whose share of all patients ``largest_share`` cuts, as all have agreed."""
+    cut, num_agents = board.cut_shares(), board.num_agents
+    if cut and num_agents * terms.largest_share <= 1.0:  # whose is cut would change with every patient
+        most = f"none counts as more than {terms.largest_share:.0%} of all patients"
+        yield Note(f"{num_agents} sites count alike, however many patients each has: {most} (largest_share).")
+        return
+    for name, (says, counts) in cut.items():
+        yield Note(f"{name} has {says:.0%} of all patients, as it says, and counts as {counts:.0%} (largest_share).")
 
 
 def warnings_of_holdout(arms: Sequence[str], holdout: Holdout | None) -> Iterator[str]:

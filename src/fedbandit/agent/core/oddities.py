@@ -13,8 +13,9 @@ from fedbandit.agent.core.counting import Counting, Row
 from fedbandit.agent.core.federation import DAY, Federation
 from fedbandit.checks import listed, printable
 from fedbandit.rules.influence import distances
+from fedbandit.rules.releases import WEIGHT
 
-__all__ = ["beyond_rate", "oddities_of"]
+__all__ = ["beyond_rate", "cut_shares", "oddities_of"]
 
 FAR, VERY_FAR = 3.0, 4.0
 """Standard deviations: a site is named whose mean of one arm is very far from what the others say, or far of two."""
@@ -32,22 +33,35 @@ def oddities_of(counting: Counting, sites: Sequence[tuple[Bulletin, Mapping[str,
         ]
     if counting.has_weights:
         far: dict[str, dict[str, float]] = {it.site: {} for it, _ in sites}
-        shares: dict[str, tuple[float, float]] = {}
         for arm in dict.fromkeys(chain.from_iterable(rows for _, rows in sites)):
-            of_arm = [rows.get(arm) for _, rows in sites]
-            capped, _ = counting.capped(of_arm)
-            for (it, _), distance, cut in zip(
-                sites, distances(capped, counting.prior), _cuts(of_arm, capped), strict=True
-            ):
+            capped, _ = counting.capped([rows.get(arm) for _, rows in sites])
+            for (it, _), distance in zip(sites, distances(capped, counting.prior), strict=True):
                 if distance > FAR:
                     far[it.site][arm] = distance
-                if cut is not None:
-                    shares[it.site] = max(shares.get(it.site, cut), cut)
         for site, arms in far.items():
             found[site] += _in_words_of_distance(arms)
-        for site, (claimed, counted) in shares.items():
-            found[site].append(f"it claims {claimed:.0%} of all patients and counts as {counted:.0%}, by largest_share")
     return {site: said for site, said in found.items() if said}
+
+
+def cut_shares(
+    counting: Counting, sites: Sequence[tuple[Bulletin, Mapping[str, Row]]]
+) -> dict[str, tuple[float, float]]:
+    """Whose share of all patients is above ``largest_share``: what it says, and what it counts as, where it is most.
+
+    That is agreed, and no sign of an error: of two sites that decide, one nearly always has more than half.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    if counting.has_weights:
+        for arm in dict.fromkeys(chain.from_iterable(rows for _, rows in sites)):
+            of_arm = [rows.get(arm) for _, rows in sites]
+            before = sum(row[WEIGHT] for row in of_arm if row is not None)
+            capped, _ = counting.capped(of_arm)
+            after = sum(row[WEIGHT] for row in capped)
+            for (it, _), row, cut in zip(sites, of_arm, capped, strict=True):
+                if row is not None and cut[WEIGHT] < row[WEIGHT]:
+                    share = row[WEIGHT] / before, cut[WEIGHT] / after
+                    found[it.site] = max(found.get(it.site, share), share)
+    return found
 
 
 def _of_entry(counting: Counting, entry: ArmEntry, row: Row) -> Iterator[str]:
@@ -57,15 +71,6 @@ def _of_entry(counting: Counting, entry: ArmEntry, row: Row) -> Iterator[str]:
     for name, said, counts in zip(counting.columns, counting.said(entry), row, strict=True):
         if said != counts:
             yield f"its {name} counts as {counts:.6g} instead of {said:.6g}"
-
-
-def _cuts(rows: Sequence[Row | None], capped: Sequence[Row]) -> Iterator[tuple[float, float] | None]:
-    """Of each site whose weight was cut, its share before and after."""
-    before = sum(row[-1] for row in rows if row is not None)
-    after = sum(row[-1] for row in capped)
-    for row, cut in zip(rows, capped, strict=True):
-        is_cut = row is not None and cut[-1] < row[-1]
-        yield (row[-1] / before, cut[-1] / after) if row is not None and is_cut else None
 
 
 def _in_words_of_distance(arms: Mapping[str, float]) -> Iterator[str]:

@@ -5,7 +5,8 @@ page), ``arms``, ``board`` (the bulletins of all sites) and ``release_guard`` (m
 randomness: times, draws, signatures and the source of noise are arguments. The driver:
 
 * commits ``step.records``, then uses ``step.result``: nothing is sent before it is on disk
-* publishes whenever ``has_news``
+* publishes whenever ``has_news``. It looks once a second, and after what releases, settles or changes arms; never
+  because a report came where there is a reward window: its time would show
 * may continue after ``Refused`` and ``InvalidArgument``: nothing has changed
 * discards the site and loads it from the journal if a commit fails, or if an event raises anything else
 
@@ -78,6 +79,9 @@ class Site:
     * ``noise``: OpenDP's but in tests
     * ``presence``: what the process knows of itself; it outlives a site that is discarded
     * ``keeps_rewards``: rewards stay in the file, for the site's log, until their decisions are forgotten
+    * ``accepts``: from whom changes of arms count without the operator's consent; ``refused``: whose bulletins are
+      neither taken nor passed on. Both are of the configuration, and not in the file: a site that is loaded anew is
+      given them again
     """
 
     def __init__(
@@ -89,11 +93,13 @@ class Site:
         presence: Presence | None = None,
         keeps_rewards: bool = False,
         software: str = "",
+        accepts: Accepts = frozenset(),
+        refused: Collection[str] = (),
     ) -> None:
         """The site as it was when the last of its records was written."""
         self.name, self.terms, self._noise, self._software = name, terms, noise, software
         self._keeps_rewards = keeps_rewards
-        self._accepts: Accepts = frozenset()
+        self._accepts: Accepts = accepts
         self.presence = presence or Presence()
         written = [it for it in (stored.own, stored.doubtful and stored.doubtful.signed) if it is not None]
         last = BoardRow(name, tuple(KeptBulletin(it, 0.0) for it in written))
@@ -101,6 +107,7 @@ class Site:
         """The bulletins of all sites."""
         own = None if stored.own is None else decode(stored.own.body, len(terms.page.published_names))
         self.board.exclude(stored.excluded)
+        self.board.refuse([it for it in refused if it != name])
         self._take_over(stored)
         self.presence.begin(stored, own, self._releases_by_name, self._has_conflict)
         for signed in self.board.kept(name) if self.run else ():
@@ -364,6 +371,7 @@ class Site:
         return (
             *self.presence.warnings(self.doubt, self.waits_for),
             *notices.warnings_of_members(self.board, self.name, self._stored.excluded, self.drawn_twice),
+            *notices.notes_of_shares(self.terms, self.board),
             *self._decisions.warnings(names),
             *notices.warnings_of_policy(self.terms, num_agents, self.tried, self.n_max),
             *notices.warnings_of_arms(self._arms, self.terms.shares),
@@ -435,7 +443,8 @@ class Site:
     def has_news(self, now: float) -> bool:
         """Whether there is anything to publish: releases and changes of arms at once, decisions once a second.
 
-        In doubt only changes of arms are published.
+        In doubt only changes of arms are published. With a reward window a driver must not look because a report came:
+        a bulletin that follows it tells others its time.
         """
         own = self.board.held(self.name)
         if own is None:

@@ -351,7 +351,12 @@ class Links:
         board = self._durable.in_memory.board
         held = {name: it.signed.signer for name in board.sites if (it := board.held(name)) is not None}
         self._revoked = frozenset(site for site, signer in held.items() if self._signatures.is_revoked(signer))
-        self._durable.at_once(lambda site: site.refuse(self._unwanted | self._revoked))
+        self._durable.at_once(lambda site: site.refuse(self.refused))
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Members that are refused: by the configuration, or because their certificate was revoked."""
+        return self._unwanted | self._revoked
 
     async def close(self) -> None:
         """End all links."""
@@ -506,7 +511,7 @@ class Links:
         elif (found := self._wrong_greeting(connection, said)) is not None:
             self._refuse(link, connection, *found)
         elif isinstance(said, Have) and said.federation != self._digest:
-            self._compare(self._links[said.site], connection)
+            self._compare(self._links[said.site], connection, answers=said.run > 0)
         elif isinstance(said, Have) and said.run == 0:
             connection.send(frames.encode(Have(self._name, self._digest, self._run, {})))
             connection.close("asked and answered")
@@ -750,14 +755,14 @@ class Links:
             connection.send(frames.encode(Refusal(f"it refuses: {words}", b"")))
             connection.close(words)
 
-    def _compare(self, link: _Link, connection: Connection) -> None:
-        """The one that dials follows other terms: it receives ours, and answers with its own."""
+    def _compare(self, link: _Link, connection: Connection, answers: bool) -> None:
+        """The one that dials follows other terms: it receives ours, and ``answers`` with its own."""
         words = f"{link.name} follows other terms of the federation than {self._name}"
         self._refused("other terms", f"{link.name} at {connection.address}: {words}")
         link.status.refused(link.status.differs or words)
-        connection.received = partial(self._hear_their_terms, link)
-        asyncio.get_running_loop().call_later(PROBED, connection.close, words)
         connection.send(frames.encode(Refusal(f"it refuses: {words}", self._own_terms)))
+        connection.received = partial(self._hear_their_terms, link)
+        asyncio.get_running_loop().call_later(PROBED if answers else 0.0, connection.close, words)
 
     def _hear_their_terms(self, link: _Link, connection: Connection, data: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -114,6 +114,7 @@ class Agent:
         self._said, self._restarts = WarningLog(_LOG, config.terms.arms), RestartLog(_LOG)
         self._confirmed: float | None = None
         self._awake = both_clocks()
+        self._refused: Callable[[], Collection[str]] = lambda: self.config.refuse
         self.site = DurableSite(self._open_journal, self._make_site, self._now)
         self.site.on_records = self._notice_news
         self._news = asyncio.Event()
@@ -148,11 +149,16 @@ class Agent:
             self._witness.forget()
 
     def _make_site(self, stored: Stored) -> Site:
-        keeps, presence = self.config.keep_rewards, self._presence
         site = Site(
-            self.config.name, self.terms, stored, presence=presence, keeps_rewards=keeps, software=self._software
+            self.config.name,
+            self.terms,
+            stored,
+            presence=self._presence,
+            keeps_rewards=self.config.keep_rewards,
+            software=self._software,
+            accepts=self.config.accepts,
+            refused=self._refused(),
         )
-        site.refuse(self.config.refuse)
         self._clock.catch_up(site.clock)
         return site
 
@@ -290,6 +296,7 @@ class Agent:
         await self.site.do(lambda site: site.open())
         await self._accept(self.config)
         await self.links.refuse(self.config.refuse, None)
+        self._refused = lambda: self.links.refused
         await self.links.use(self.config.neighbours)
         if self._listener is not None:  # only now: a neighbour that calls before it is known here would be refused
             self._listener.start()
@@ -423,8 +430,6 @@ class Agent:
             check_free_space(self.config.data)
             await self.site.do(_written_again)
             self.site.problem = None
-            await self._accept(self.config)  # the site was loaded anew
-            await self.links.refuse(self.config.refuse, None)
 
     async def _watch_configuration(self) -> None:
         """Apply changed neighbours, members to refuse, consent, and revoked certificates."""
