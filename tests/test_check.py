@@ -30,6 +30,7 @@ from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.runtime import Agent
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
+from live import bulletin_of
 from processes import ask, assert_mistake, spawn, terms, told
 
 DAY = timedelta(days=1)
@@ -93,6 +94,28 @@ def test_a_site_that_would_start_and_whose_neighbour_does_not_answer(site):
     }
     assert "nothing listens there" in seen["neighbour east"].words
     assert "a new incarnation would begin" in seen["data"].words
+
+
+def test_a_neighbour_that_is_refused_is_named_and_names_that_nobody_bears_are(site):
+    """A mistyped name refuses nobody, and accepts from nobody."""
+    with site.path.open("a") as file:
+        file.write('[members]\nrefuse = ["east", "eats"]\n[arms]\naccept = ["sout"]\n')
+    seen = found(site.path)
+    assert (seen["neighbour east"].level, seen["neighbour east"].words) == (
+        "warning",
+        "members.refuse names it: no link",
+    )
+    assert seen["members.refuse"].level == seen["arms.accept"].level == "warning"
+    assert seen["members.refuse"].words.startswith("no site 'eats' is known here")
+    assert seen["members.refuse"].words.endswith("Did you mean 'east'?")
+    assert "'sout'" in seen["arms.accept"].words
+    make_state(site)
+    journal = SqliteJournal(site.data / STATE_FILE, "north", terms(), incarnation=1)
+    its_site = Site("north", terms(), journal.load())
+    its_site.merge(bulletin_of("sout", terms()), "east", 1.0)
+    journal.commit(its_site.board_rows().records)
+    journal.close()
+    assert "arms.accept" not in found(site.path)
 
 
 # ---------------------------------------------------------------- certificates
@@ -309,7 +332,7 @@ def test_a_full_disk(site, monkeypatch):
 def test_a_folder_that_is_not_on_a_disk(site):
     """It has no free space, but is not full: nothing can be stored in it."""
     config = replace(read_config(site.path), data=Path("/proc/x"))
-    (found,) = checking._data(config, 0.0)
+    _, (found,) = checking._data(config, 0.0)
     assert (found.level, found.about) == ("error", "data")
     assert found.words in (
         "/proc is not on a disk: no files can be stored in it",

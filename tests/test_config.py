@@ -258,10 +258,6 @@ def test_a_mistake_is_named(write, before, after, message):
         ("[members]\nrefuse = ['north']", "members.refuse must be other sites than this one, not ['north']"),
         ("[members]\nrefuse = ['No name']", f"members.refuse must be {NAME}, not 'No name'"),
         (
-            "[members]\nrefuse = ['east']\n[[neighbours]]\nname = 'east'\naddress = 'a:1'",
-            "neighbours[0].name must be a site that members.refuse does not name, not 'east'",
-        ),
-        (
             "[[neighbours]]\nname = 'east'\nadress = 'a:1'",
             "unknown key 'neighbours[0].adress'. Did you mean 'address'? Known: name, address, proxy",
         ),
@@ -621,6 +617,14 @@ def test_members_to_refuse_revoked_certificates_and_proxies(write, tmp_path):
     assert config.tls.crl == tmp_path / "d"
     proxies = [it.proxy for it in config.neighbours]
     assert proxies == ["http://user:word@proxy.example:3128", DIRECT, None]
+
+
+def test_a_neighbour_that_is_refused_is_not_linked(write):
+    """Whoever refuses a neighbour in a hurry need not edit a second section; the mistakes of that one still count."""
+    links = "[[neighbours]]\nname = 'east'\naddress = 'a:1'\n[[neighbours]]\nname = 'west'\naddress = 'b:1'\n"
+    config = read_config(write(f"{LEAST}[members]\nrefuse = ['east', 'south']\n{links}"))
+    assert [it.name for it in config.neighbours] == ["west"]
+    assert (config.refuse, config.not_linked) == ({"east", "south"}, ("east",))
 
 
 def test_the_largest_share_is_a_term(write):

@@ -10,12 +10,13 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import remarks_on_names
+from fedbandit.agent.core.records import Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, look_at
 from fedbandit.agent.disk.witness import memory_folder
@@ -27,7 +28,7 @@ from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_
 from fedbandit.agent.process.clock import SMALL_STEP
 from fedbandit.agent.process.config import Address, ConfigError, Neighbour, SiteConfig, read_tokens
 from fedbandit.agent.process.runtime import FREE_SPACE
-from fedbandit.checks import printable
+from fedbandit.checks import closest, printable
 
 Level = Literal["ok", "warning", "error", "unknown"]
 
@@ -66,7 +67,8 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     ]
     found += [CheckResult("warning", "arms", words) for words in remarks_on_names(terms.arms)]
     tls, said = _certificates(config, insecure, now)
-    found += [*said, *_tokens(config), *_data(config, now.timestamp()), _witness(config)]
+    stored, told = _data(config, now.timestamp())
+    found += [*said, *_tokens(config), *told, _witness(config)]
     found += _port("listen.http", config.http)
     if config.gossip is None:
         found.append(
@@ -75,6 +77,8 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     else:
         found += _port("listen.gossip", config.gossip)
     found += await asyncio.gather(*(_neighbour(config, tls, insecure, it) for it in config.neighbours))
+    found += [CheckResult("warning", f"neighbour {it}", "members.refuse names it: no link") for it in config.not_linked]
+    found += _names(config, stored)
     if not config.neighbours:
         found.append(CheckResult("ok", "neighbours", "none: this site learns alone"))
     else:
@@ -135,43 +139,65 @@ def _parted(line: str, otherwise: str) -> tuple[str, str]:
     return (about, words) if colon and " " not in about else (otherwise, line)
 
 
-def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
+def _names(config: SiteConfig, stored: Stored | None) -> Iterator[CheckResult]:
+    """Names that nobody bears: whoever mistypes one refuses, or accepts from, nobody."""
+    linked = {it.name for it in config.neighbours}
+    known = sorted({*linked, *config.not_linked, *(() if stored is None else stored.board)} - {config.name})
+    accepted = () if config.accepts == "anyone" else sorted(config.accepts)
+    for about, names in (("members.refuse", sorted(config.refuse)), ("arms.accept", accepted)):
+        for name in names:
+            if name not in known:
+                level: Level = "unknown" if stored is None and (config.data / STATE_FILE).exists() else "warning"
+                has_come = "its state was not read" if level == "unknown" else "no bulletin of it has come"
+                words = f"no site {name!r} is known here: it is no neighbour, and {has_come}. {closest(name, known)}"
+                yield CheckResult(level, about, words.rstrip(". "))
+
+
+def _data(config: SiteConfig, now: float) -> tuple[Stored | None, list[CheckResult]]:
+    """What is in the folder, if that can be read, and what there is to say about it."""
+    found = list[CheckResult]()
+    stored = _opened(config, found.append)
+    if stored is not None:
+        site = Site(config.name, config.terms, stored)
+        path = config.data / STATE_FILE
+        words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
+        found += [CheckResult("ok", "data", words), *_clock(site.clock, now)]
+    return stored, found
+
+
+def _opened(config: SiteConfig, say: Callable[[CheckResult], None]) -> Stored | None:
     folder = config.data
     # What this user cannot even look into does not exist for it; ``Path.exists`` would raise.
     there = next(it for it in (folder, *folder.absolute().parents) if os.access(it, os.F_OK))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        yield CheckResult("error", "data", f"{there} is not a folder in which this user can write")
-        return
+        say(CheckResult("error", "data", f"{there} is not a folder in which this user can write"))
+        return None
     disk = os.statvfs(there)
     if disk.f_blocks == 0:  # such as /proc and /sys
-        yield CheckResult("error", "data", f"{there} is not on a disk: no files can be stored in it")
-        return
+        say(CheckResult("error", "data", f"{there} is not on a disk: no files can be stored in it"))
+        return None
     if disk.f_bavail * disk.f_frsize < FREE_SPACE:
-        yield CheckResult("error", "data", f"{there}: the disk is full")
-        return
+        say(CheckResult("error", "data", f"{there}: the disk is full"))
+        return None
     path = folder / STATE_FILE
     if (process := holder_of(path)) is not None:
         by = f"process {process}" if process > 0 else "another process"
-        yield CheckResult("error", "data", f"{path}: {by} has it open. Is this site's agent running?")
-        return
+        say(CheckResult("error", "data", f"{path}: {by} has it open. Is this site's agent running?"))
+        return None
     if not folder.exists():
-        yield CheckResult("ok", "data", f"{folder} does not exist yet: a new incarnation would begin in it")
-        return
+        say(CheckResult("ok", "data", f"{folder} does not exist yet: a new incarnation would begin in it"))
+        return None
     try:
         stored = look_at(path, config.name, config.terms)
     except JournalError as error:
-        yield CheckResult("error", "data", str(error))
-        return
-    if stored is not None:
-        site = Site(config.name, config.terms, stored)
-        words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
-        yield CheckResult("ok", "data", words)
-        yield from _clock(site.clock, now)
-    elif path.exists():
+        say(CheckResult("error", "data", str(error)))
+        return None
+    if stored is None and path.exists():
         words = "it is this site's. A killed process has left its log, so the rest is checked at the start"
-        yield CheckResult("unknown", "data", f"{path}: {words}")
-    else:
-        yield CheckResult("ok", "data", f"{folder} has no state yet: a new incarnation would begin in it")
+        say(CheckResult("unknown", "data", f"{path}: {words}"))
+    elif stored is None:
+        say(CheckResult("ok", "data", f"{folder} has no state yet: a new incarnation would begin in it"))
+    return stored
 
 
 def _witness(config: SiteConfig) -> CheckResult:

@@ -159,7 +159,8 @@ class SiteConfig:
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
     * ``accepts``: whose changes of the arms count without the operator's consent
-    * ``refuse``: members with whom there is no link, and whose bulletins count nowhere here and are not passed on
+    * ``refuse``: members with whom there is no link, and whose bulletins count nowhere here and are not passed on;
+      ``not_linked``: those of them that the file lists as neighbours
     * ``witness``: a folder in memory that outlives the process (``disk.witness``); None: one that the system has
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
@@ -180,6 +181,7 @@ class SiteConfig:
     keep_rewards: bool = False
     accepts: Accepts = frozenset()
     refuse: frozenset[str] = frozenset()
+    not_linked: tuple[str, ...] = ()
     witness: Path | None = None
 
 
@@ -435,12 +437,15 @@ def read_config(path: Path) -> SiteConfig:
         token_file=None if listen.token_file is None else folder / listen.token_file,
         expire_after=file.decisions.expire_after_hours * 3600.0,
         keep=file.decisions.keep,
-        neighbours=tuple(Neighbour(n.name, n.address, n.proxy) for n in file.neighbours),
+        neighbours=tuple(
+            Neighbour(n.name, n.address, n.proxy) for n in file.neighbours if n.name not in file.members.refuse
+        ),
         path=path,
         accepts=file.arms.accept,
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
         keep_rewards=file.decisions.keep_rewards,
         refuse=frozenset(file.members.refuse),
+        not_linked=tuple(n.name for n in file.neighbours if n.name in file.members.refuse),
         witness=None if file.witness is None else folder / file.witness,
     )
 
@@ -480,9 +485,6 @@ def _contradictions(file: _SiteFile) -> Iterator[str]:
         elif neighbour.name in names:
             yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the others'"))
         names.add(neighbour.name)
-        if neighbour.name in file.members.refuse:
-            accepted = "a site that members.refuse does not name"
-            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, accepted))
         if neighbour.proxy is not None and neighbour.address is None:
             yield f"'neighbours[{i}].address' is missing: only a link that this site dials can go through a proxy"
         if neighbour.address is None and listen.gossip is None:

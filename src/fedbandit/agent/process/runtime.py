@@ -472,7 +472,13 @@ class Agent:
         if config.accepts != self.config.accepts:
             await self._accept(config)
             _LOG.info("applied [arms] in %s", path.name)
-        taken = replace(self.config, neighbours=config.neighbours, accepts=config.accepts, refuse=config.refuse)
+        taken = replace(
+            self.config,
+            neighbours=config.neighbours,
+            accepts=config.accepts,
+            refuse=config.refuse,
+            not_linked=config.not_linked,
+        )
         self._restarts.notice(taken, config)
         self.config = taken
 
