@@ -142,7 +142,7 @@ def crossing(patients: NDArray[np.float64], share: NDArray[np.float64]) -> float
 def deviations(agents: Any, sites: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The standard deviations of these sites' estimates [site, arm], and which of them can judge all arms.
 
-    As on the page of a live site (``agent.core.unequal_sites``), more where other sites have released less.
+    As on the page of a live site (``agent.core.player``): never less than that of the mean over all sites.
     """
     if "spread" not in agents.dtype.names:  # rewards in one place, or of one site
         return agents["deviation"][sites], np.ones(len(sites), bool)

@@ -208,9 +208,9 @@ class Page(NamedTuple):
     * ``believe(me, terms, seen, arm)``: refresh what derives from the averages of this arm, which have changed
     * ``recount(me, terms, arm)``: the number of agents has changed, as it does at a live site: compute anew what was
       derived from it when the arm was released, and nothing else
-    * ``take_back(me, terms, arm, size, row)``: at a live site that has lost its file, for each batch that it had released:
-      note one of this size, whose rewards are gone; ``row`` is what the last of them made it publish. ``None``: the
-      site begins anew
+    * ``take_back(me, terms, arm, size, row)``: at a live site that has lost its file, for each batch that it had
+      released: note one of this size, whose rewards are gone; ``row`` is what the last of them made it publish.
+      ``None``: the site begins anew
     * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
     * ``margin``: like ``radius``: what the index adds to the estimate, if that differs

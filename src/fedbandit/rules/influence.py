@@ -6,7 +6,6 @@ at most a given share of all. So it moves an estimate by at most its own share o
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 from math import inf, log, log1p, sqrt
 
 from fedbandit.rules.releases import MEAN, VARIANCE, between_sites
@@ -60,7 +59,9 @@ def water_level(weights: Sequence[float], share: float) -> float:
     (1 - share k), lies below them. If there are too few sites for the share, all count alike. ``inf``: nothing is cut.
     """
     positive = sorted((w for w in weights if w > 0.0), reverse=True)
-    rests = [*accumulate(reversed(positive))][::-1]  # the weight of each and all smaller ones, without cancellation
+    rests = positive.copy()  # the weight of each and all smaller ones, without cancellation
+    for k in range(len(rests) - 2, -1, -1):
+        rests[k] += rests[k + 1]
     for cut, w in enumerate(positive):
         if w <= share * (rests[cut] + cut * w):
             return inf if cut == 0 else share * rests[cut] / (1.0 - share * cut)

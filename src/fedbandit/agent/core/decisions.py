@@ -521,7 +521,7 @@ MAX_EXPIRED = 1000
 MAX_SETTLED = 1000
 """The most rewards that one call lets the page observe, for the same reason."""
 
-MAX_KEEP = 2**62
+MAX_KEEP = 1 << 62
 
 LONGEST_GAP = 7 * 24 * 3600.0
 """Seconds that count at most between two events when a rate is measured: a clock may jump by decades."""

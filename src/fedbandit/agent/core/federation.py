@@ -90,7 +90,7 @@ def _check_page(kind: str, page: Page, has_links: bool) -> None:
         raise WrongPage(
             kind,
             f"averaged is {page.averaged!r}: a live site gossips ('theta',), a mean, or ('value', 'weight'), and so "
-            "knows how large an honest number can be",
+            "knows how large an honest number can be; a page taken from FedBatch needs on_releases=None",
         )
     n = page.knows.get("n")
     if n != Count[ARMS]:

@@ -13,7 +13,6 @@ from fedbandit.agent.core.board import BoardRow
 from fedbandit.agent.core.bulletin import Signed
 
 __all__ = [
-    "Certificate",
     "DecisionCancelled",
     "DecisionNotFound",
     "DecisionRecord",
@@ -159,14 +158,6 @@ class OwnBulletin:
 
 
 @dataclass(frozen=True)
-class Certificate:
-    """The chain that a bulletin's signer is verified by, as PEM; ``fingerprint``: SHA-256 of the signer's own."""
-
-    fingerprint: bytes
-    chain: bytes
-
-
-@dataclass(frozen=True)
 class Neighbour:
     """A site with which this one has a link. ``has_heard``: it has shown that it knows bulletins of this one."""
 
@@ -211,7 +202,7 @@ class Renewed:
 
 Record = (
     Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged
-) | (OwnBulletin | BoardRow | Certificate | Neighbour | Unlinked | Excluded | Included)
+) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included)
 
 
 @dataclass
@@ -224,7 +215,6 @@ class Stored:
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not
     * ``board``: what is stored of the board, own bulletins of other processes among it
-    * ``certificates``: chains of the board's signers, by fingerprint
     * ``neighbours``: those with a link, and whether they have ever shown that they know this site
     """
 
@@ -240,7 +230,6 @@ class Stored:
     own: Signed | None = None
     doubtful: OwnBulletin | None = None
     board: dict[str, BoardRow] = field(default_factory=dict[str, BoardRow])
-    certificates: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     neighbours: dict[str, bool] = field(default_factory=dict[str, bool])
     excluded: dict[str, Excluded] = field(default_factory=dict[str, Excluded])
 
@@ -269,8 +258,6 @@ class Stored:
                     self.own, self.doubtful = (self.own, record) if doubt else (signed, None)
                 case BoardRow(site):
                     self.board[site] = record
-                case Certificate(fingerprint, chain):
-                    self.certificates[fingerprint] = chain
                 case Neighbour(name, has_heard):
                     self.neighbours[name] = has_heard
                 case Unlinked(name):

@@ -1,1 +1,1 @@
-"""Gossip with neighbours over gRPC and mutual TLS."""
+"""Signed bulletins over links to neighbours: WebSockets with mutual TLS."""
