@@ -187,7 +187,7 @@ def parsed(words):
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-OTHERS = {".", "cp", "chmod", "curl", "install", "openssl", "python3", "ray", "sh", "umask", "useradd"}
+OTHERS = {".", "cp", "chmod", "curl", "install", "openssl", "python3", "ray", "sh", "touch", "umask", "useradd"}
 
 
 def check_command(words):
