@@ -378,10 +378,9 @@ def test_a_running_agent_erases_by_itself(tmp_path):
         for value in values:
             name = http.post("/v1/decisions").json()["id"]
             assert http.put(f"/v1/decisions/{name}/reward", json={"value": value}).status_code == 204
-        wait_until(lambda: (tmp_path / "state.sqlite-wal").stat().st_size == 0, 4 * EXPIRY_EVERY + 5.0)
         held = agent.call(lambda driver: {f["total"] for k, f in driver.site.in_memory.stored.known.items() if k >= 0})
-        assert found(tmp_path, values) == set()
-        assert sums(tmp_path) == held
+        # Not that the log is empty: a bulletin may be written to it at any time.
+        wait_until(lambda: found(tmp_path, values) == set() and sums(tmp_path) == held, 4 * EXPIRY_EVERY + 5.0)
         name = http.post("/v1/decisions").json()["id"]
         http.put(f"/v1/decisions/{name}/reward", json={"value": values[0]})
     assert found(tmp_path, values) == set()
