@@ -252,6 +252,22 @@ def test_who_has_not_said_that_it_knows_of_a_stop_is_told_by_name():
     assert network.site("0").board.receipts("0", 1) == (("1", "2"), ())
 
 
+def test_a_stop_that_another_site_has_resumed_can_be_made_again():
+    """Fails if a repetition is the old stop, which that site has lifted: nobody could stop the arm there."""
+    network = connected()
+    first = network.change_arm("0", "suspend", "a")
+    network.run()
+    assert network.change_arm("0", "suspend", "a") == first
+    network.change_arm("1", "resume", "a")
+    network.run()
+    assert [network.site(name).stopped for name in "012"] == [{0}, set(), {0}]
+    again = network.change_arm("0", "suspend", "a")
+    assert again != first
+    assert network.change_arm("0", "suspend", "a") == again
+    network.run()
+    assert all(network.site(name).stopped == {0} for name in "012")
+
+
 def test_a_site_that_joins_gets_stops_and_what_ended_them():
     network = connected()
     network.change_arm("0", "suspend", "a")

@@ -13,6 +13,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.http import snapshot
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
 from live import bulletin_of, serving, unsigned
@@ -114,7 +115,7 @@ def test_a_stop_says_who_has_it_and_who_has_not(tmp_path):
         began = time.monotonic()
         ran = CliRunner().invoke(app, ["arm", "suspend", "A", "--reason", "recalled", "-c", str(config)])
         took = time.monotonic() - began
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == 1, ran.output
     assert ": recalled. Saved here, and sent" in ran.output
     assert "NOT STOPPED EVERYWHERE: 3 sites have not said so, and perhaps they give 'A' still" in ran.output
     heard = [line.split(": last heard ") for line in ran.output.splitlines() if ": last heard " in line]
@@ -122,6 +123,55 @@ def test_a_stop_says_who_has_it_and_who_has_not(tmp_path):
     assert [when for _, when in heard[:2]] == ["never", "never"]
     assert heard[2][1].startswith(f"{datetime.now(UTC):%Y-}")
     assert 2.0 <= took < 6.0
+
+
+def told(served, other):
+    """Another site hears this one, and the other way round."""
+    served.call(lambda driver: driver._publish())
+    held = served.call(lambda driver: driver.site.in_memory.board.held("north"))
+    other.merge(held.signed, "north", 1.0)
+    served.hear(other.publish(unsigned, 1.0).result)
+
+
+def test_a_site_that_has_resumed_an_arm_does_not_count_as_one_that_has_the_stop(tmp_path, monkeypatch):
+    """It gives the arm; one that knows of the resume may have accepted it. A stop that does not hold needs a person."""
+    monkeypatch.setattr(snapshot, "ACKNOWLEDGED_WITHIN", 0.0)
+    config = LocalFederation(tmp_path / "files", terms(3), [("north", "east")]).config("north")
+    east, west = (Site(name, terms(3), Stored(Numbering(1, 0))) for name in ("east", "west"))
+    with serving(tmp_path, terms=terms(3), neighbours=()) as served:
+
+        def seen():
+            body = served.call(lambda driver: driver.state())
+            return body.arms[0].acknowledged_by, body.arms[0].missing, body.arms[0].resumed_by, body.needs_person
+
+        def suspend(*more):
+            return CliRunner().invoke(app, ["arm", "suspend", "A", *more, "-c", str(config)])
+
+        edit(config, (r"http = \"[^\"]*\"", f'http = "127.0.0.1:{served.port}"'))
+        for it in (east, west):
+            told(served, it)
+        assert suspend("--reason", "recalled").exit_code == 1
+        missing = "A is suspended by north, but east, west have not confirmed that, and may still give it"
+        assert seen() == ([], ["east", "west"], [], [f"{missing}: tell the people there"])
+        for it in (east, west):
+            told(served, it)
+        assert seen() == (["east", "west"], [], [], [])
+        ran = suspend("--reason", "another")
+        assert ran.exit_code == 0
+        assert "This reason was not recorded" in ran.output
+        east.change_arm("resume", "A", 1, "tested again")
+        told(served, east)
+        resumed = "A is suspended by north, but east has resumed it, and gives it"
+        assert (seen()[:3], seen()[3][0]) == ((["west"], [], ["east"]), resumed)
+        west.merge(east.board.held("east").signed, "east", 1.0)
+        told(served, west)
+        assert seen()[:3] == ([], ["west"], ["east"]), "west may have accepted that"
+        ran = CliRunner().invoke(app, ["status", served.url])
+        assert ran.exit_code == 1
+        assert f"{resumed}\n" in ran.output
+        assert "suspended by north: recalled" in ran.output
+        ran = suspend()
+        assert "NOT STOPPED EVERYWHERE: 2 sites have not said so" in ran.output, "another stop, of which nobody knows"
 
 
 @pytest.mark.slow
@@ -143,7 +193,7 @@ def test_a_stop_names_the_sites_that_do_not_acknowledge_it(tmp_path):
         assert "\nsuspend 'A' by east on " in said
         federation.kill("west")
         code, said = command("arm", "suspend", "B", *north)
-        assert code == 0
+        assert code == 1
         assert "2 sites have it: east, south" in said
         assert "NOT STOPPED EVERYWHERE: 1 site has not said so, and perhaps it gives 'B' still" in said
         assert "\n  west: last heard 20" in said

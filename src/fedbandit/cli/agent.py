@@ -264,7 +264,7 @@ def add(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
 def suspend(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
     """Stop an arm at all sites: nobody gets it, and its late rewards are accepted. 'resume' undoes it.
 
-    Waits two seconds, and says which sites have the stop and which have not.
+    Waits two seconds, and says which sites have the stop and which have not. Exit code 1 if one has not.
     """
     _change(config, "suspend", name, reason)
 
@@ -309,9 +309,14 @@ def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"],
             typer.echo(f"{name!r} was {stopped.status} already: {_told(stopped.last_change)}{more}")
         if not known:
             typer.echo(f"{_told(made)}. Saved here, and sent")
+        if known and reason not in ("", made.reason):
+            typer.echo("This reason was not recorded: a stop keeps its first one")
         if is_stop:
-            for line in _who_has(_receipts(client, made), name):
+            receipts = _receipts(client, made)
+            for line in _who_has(receipts, name):
                 typer.echo(line)
+            if not all(it.has_it for it in receipts or ()):
+                raise typer.Exit(1)
 
 
 def _arms(client: "Client") -> "ArmsBody | None":
@@ -352,17 +357,23 @@ def _who_has(receipts: "list[ReceiptBody] | None", name: str) -> Generator[str]:
         yield "no other site is known here"
     if missing:
         they = "it gives" if len(missing) == 1 else "they give"
+        perhaps = "" if all(it.resumed_by == it.site for it in missing) else "perhaps "
         yield (
             f"NOT STOPPED EVERYWHERE: {_counted(len(missing), 'site')} {'has' if len(missing) == 1 else 'have'} not "
-            f"said so, and perhaps {they} {name!r} still. Tell their people by other means:"
+            f"said so, and {perhaps}{they} {name!r} still. Tell their people by other means:"
         )
         for it in missing:
-            heard = (
-                "never"
-                if it.last_heard is None
-                else f"{datetime.fromtimestamp(it.last_heard, UTC):%Y-%m-%d %H:%M:%S} UTC"
-            )
-            yield f"  {it.site}: last heard {heard}"
+            yield f"  {it.site}{_why_not(it)}"
+
+
+def _why_not(it: "ReceiptBody") -> str:
+    if it.resumed_by == it.site:
+        return " has resumed it, and gives it"
+    if it.resumed_by is not None:
+        return f" knows that {it.resumed_by} has resumed it, and may have accepted that"
+    if it.last_heard is None:
+        return ": last heard never"
+    return f": last heard {datetime.fromtimestamp(it.last_heard, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _counted(number: int, thing: str) -> str:

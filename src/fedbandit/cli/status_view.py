@@ -181,7 +181,8 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
     decimals = _decimals(state.federation.high - state.federation.low)
     arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
     for arm in arms[:_MOST]:
-        status = "" if arm.status == "active" else f"{arm.status} by {arm.changed_by or 'nobody'}"
+        why = f": {arm.reason}" if arm.reason else ""
+        status = "" if arm.status == "active" else f"{arm.status} by {arm.changed_by or 'nobody'}{why}"
         cells = [
             _estimate(arm, decimals),
             _number(arm.own_mean, decimals),
@@ -213,12 +214,15 @@ def _members(state: SiteState, now: float, width: int) -> Iterator[RenderableTyp
         share = "-" if it.share is None else _share(it.share)
         numbers = [f"{it.decisions:,}", share][: len(counts)]
         age = _ago(now - it.since)
-        odd = [*it.oddities[:1], *(["two bulletins with one number"] if it.conflict is not None else [])]
+        why = [f"excluded: {it.excluded_because}"] if it.excluded_because else []
+        odd = [*why, *it.oddities[:1], *(["two bulletins with one number"] if it.conflict is not None else [])]
         table.add_row(_plain(it.name), _counts(it), *map(Text, (age, *numbers)), Text(_clean("; ".join(odd)), "red"))
     yield table
     yield from _more(state.members)
     without = [f"{arm.name}: {', '.join(arm.missing)}" for arm in state.arms if arm.missing]
     yield from _lines("stop not acknowledged: ", without, "yellow")
+    giving = [f"{arm.name}: {', '.join(arm.resumed_by)}" for arm in state.arms if arm.resumed_by]
+    yield from _lines("stopped here, resumed and given there: ", giving, "yellow")
 
 
 def _counts(it: MemberState) -> Text:

@@ -40,6 +40,7 @@ __all__ = [
     "in_words_of_stops",
     "new_arm_name",
     "remarks_on_names",
+    "resumes",
     "same_to_readers",
     "unclear_names",
 ]
@@ -302,6 +303,11 @@ def _is_id(text: object) -> bool:
     return isinstance(text, str) and len(text) == 2 * _ID and not set(text) - set("0123456789abcdef")
 
 
+def resumes(it: ArmChange, stop: ArmChange) -> bool:
+    """Whether a change lifts a stop at the sites that accept it."""
+    return it.kind == "resume" and it.arm == stop.arm and stop.id in it.lifts
+
+
 def change_from(content: str) -> ArmChange:
     """The change with this content, as it is stored."""
     try:
@@ -431,11 +437,16 @@ class Arms:
         return change
 
     def made_already(self, kind: ChangeKind, name: str, by: str) -> ArmChange | None:
-        """The stop of this kind that a site has made already, and that is in force: a repetition changes nothing."""
+        """The stop of this kind that a site has made already, and that is in force: a repetition changes nothing.
+
+        Not one that somebody has resumed, accepted here or not: a repetition stops the arm at that site again.
+        """
         if kind not in ("suspend", "retire"):
             return None
         same = (it.change for it in _in_force(self.changes) if (it.change.kind, it.change.arm) == (kind, name))
-        return next((it for it in same if it.by == by), None)
+        changes = [it.change for it in self.changes.values()]
+        is_open = (it for it in same if kind == "retire" or not any(resumes(other, it) for other in changes))
+        return next((it for it in is_open if it.by == by), None)
 
     def _check(self, kind: ChangeKind, name: str) -> None:
         if kind == "add":

@@ -140,8 +140,8 @@ def _arms(state: SiteState) -> Iterator[Metric]:
     yield each("fedbandit_arm_behind", says, [arm.behind for arm in arms])
     yield _gauge("fedbandit_settled", "Whether the answer is settled.", state.answer.settled)
     yield each("fedbandit_arm_own_mean", "Mean of this site's releases.", [arm.own_mean for arm in arms])
-    says = "Sites that have not said that they know the stop of the arm."
-    yield each("fedbandit_arm_stop_missing", says, [len(arm.missing) for arm in arms])
+    says = "Sites that have not said that they know the stop of the arm, or have resumed it."
+    yield each("fedbandit_arm_stop_missing", says, [len(arm.missing) + len(arm.resumed_by) for arm in arms])
     yield each("fedbandit_arm_weight", "Share of the federation in the estimate.", [arm.weight for arm in arms])
 
 

@@ -3,16 +3,16 @@
 import re
 from base64 import b64encode
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from math import sqrt
 from typing import NamedTuple
 
 from fedbandit.agent.core.answer import Answer, losses_of
-from fedbandit.agent.core.arms import ArmChange
+from fedbandit.agent.core.arms import ArmChange, resumes
 from fedbandit.agent.core.board import Held
-from fedbandit.agent.core.bulletin import ArmEntry, Signed
+from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.notices import Note, warnings_of_terms
 from fedbandit.agent.core.site import Site
@@ -168,7 +168,36 @@ def site_state(
         needs_person=[],
         warnings=said,
     )
-    return state.model_copy(update={"needs_person": needs_a_person(state)})
+    stops = _stops_that_do_not_hold(site, state, now)
+    return state.model_copy(update={"needs_person": [*stops, *needs_a_person(state)]})
+
+
+ACKNOWLEDGED_WITHIN = 10.0
+"""Seconds that other sites have to say that they know a stop."""
+
+
+def _stops_that_do_not_hold(site: Site, state: models.SiteState, now: float) -> Iterator[str]:
+    """A line for each arm that is stopped here, and given at another site, or perhaps."""
+    left_out = site.stored.excluded
+    for arm in state.arms:
+        change = site.arms.standing(arm.name).by
+        if arm.status == "active" or change is None or 0.0 <= now - change.at / 1000.0 < ACKNOWLEDGED_WITHIN:
+            continue
+        stop = f"{arm.name} is {arm.status} by {change.by}"
+        giving = [name for name in arm.resumed_by if name not in left_out]
+        if giving:
+            yield f"{stop}, but {_listed(giving)} resumed it, and {'gives' if len(giving) == 1 else 'give'} it"
+        missing = [name for name in arm.missing if name not in left_out]
+        if missing:
+            yield f"{stop}, but {_listed(missing)} not confirmed that, and may still give it: tell the people there"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED]) + (f" and {n} more" if (n := len(names) - _MOST_NAMED) > 0 else "")
+    return f"{shown} {'has' if len(names) == 1 else 'have'}"
+
+
+_MOST_NAMED = 12
 
 
 def needs_a_person(state: models.SiteState) -> list[str]:
@@ -257,7 +286,8 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             changed_by=None if (change := verdicts[k].by) is None else change.by,
             reason="" if change is None else change.reason,
             acknowledged_by=[it.site for it in receipts[k] if it.has_it],
-            missing=[it.site for it in receipts[k] if not it.has_it],
+            missing=[it.site for it in receipts[k] if not it.has_it and it.resumed_by != it.site],
+            resumed_by=[it.site for it in receipts[k] if it.resumed_by == it.site],
             chance_best=answer.chances[k],
             behind=losses[k].behind,
             behind_radius=losses[k].radius,
@@ -320,7 +350,7 @@ def change_body(site: Site, it: ArmChange) -> models.ArmChangeBody:
 
 
 def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
-    """Which of all other sites have said that they know a change."""
+    """Which of all other sites have said that they know a stop, and of no resume of it."""
     board, maker = site.board, site.board.held(change.by)
     ids = [] if maker is None else [it.id for it in maker.bulletin.changes]
     having, missing = board.receipts(change.by, 1 + (ids.index(change.id) if change.id in ids else len(ids)))
@@ -328,10 +358,27 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
     for name in (site.name, change.by):
         found.pop(name, None)
     held = {name: board.held(name) for name in found}
+    resumed = {name: None if it is None else _resumed_by(site, it.bulletin, change) for name, it in held.items()}
     return [
-        models.ReceiptBody(site=name, has_it=has_it, last_heard=None if (it := held[name]) is None else it.since)
+        models.ReceiptBody(
+            site=name,
+            has_it=has_it and resumed[name] is None,
+            resumed_by=resumed[name],
+            last_heard=None if (it := held[name]) is None else it.since,
+        )
         for name, has_it in sorted(found.items())
     ]
+
+
+def _resumed_by(site: Site, it: Bulletin, stop: ArmChange) -> str | None:
+    """Whose resume of a stop a site knows, as its bulletin says: rather its own, which counts there."""
+    for name in (it.site, *site.board.sites):
+        held = site.board.held(name)
+        changes = it.changes if name == it.site else () if held is None else held.bulletin.changes
+        known = len(changes) if name == it.site else it.receipts.get(name, 0)
+        if any(resumes(change, stop) for change in changes[:known]):
+            return name
+    return None
 
 
 # ---------------------------------------------------------------- links and members
@@ -363,8 +410,8 @@ def _member_states(site: Site, now: float) -> list[models.MemberState]:
     counted, excluded = frozenset(board.counted()), site.stored.excluded
     shares, oddities = _largest_shares(site), site.oddities(now)
     found: list[models.MemberState] = []
-    for name in board.sites:
-        held, conflict = board.held(name), board.conflicts.get(name)
+    for name in sorted({*board.sites, *board.dropped}):
+        held, conflict = board.held(name) or board.dropped.get(name), board.conflicts.get(name)
         if held is None:
             continue
         bulletin = held.bulletin
@@ -373,7 +420,8 @@ def _member_states(site: Site, now: float) -> list[models.MemberState]:
                 name=name,
                 counts=name in counted,
                 excluded=name in excluded,
-                refused=name not in counted and name not in excluded and board.counting(name) is not None,
+                excluded_because=excluded[name].reason if name in excluded else "",
+                refused=name not in counted and name not in excluded and conflict is None,
                 incarnation=bulletin.incarnation,
                 number=bulletin.number,
                 made=bulletin.at / 1000.0,

@@ -75,9 +75,16 @@ class ArmState(_StateModel):
     )
     reason: str = Field(default="", description="why, in that site's words")
     acknowledged_by: list[str] = Field(
-        default=[], description="sites that have said that they know `changed_by`'s change; of stops alone"
+        default=[],
+        description="sites that have said that they know `changed_by`'s change, and of no resume of it; of stops alone",
     )
-    missing: list[str] = Field(default=[], description="sites that have not said so yet; they may still give the arm")
+    missing: list[str] = Field(
+        default=[],
+        description="sites that have not said so yet, or know that another has resumed the arm; they may give it",
+    )
+    resumed_by: list[str] = Field(
+        default=[], description="sites that have resumed the arm themselves, and give it; of stops alone"
+    )
     chance_best: float | None = Field(
         default=None,
         description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null "
@@ -155,7 +162,12 @@ class ReceiptBody(_StateModel):
     """Whether a site has said that it knows a change of the arms."""
 
     site: str = Field(description="name of the site")
-    has_it: bool = Field(description="its bulletin says that it knows the change")
+    has_it: bool = Field(description="its bulletin says that it knows the change, and no resume of it")
+    resumed_by: str | None = Field(
+        default=None,
+        description="whose resume of the arm it knows: its own, then it gives the arm; that of another, then it may have "
+        "accepted that",
+    )
     last_heard: float | None = Field(
         description="when its newest bulletin arrived here, in seconds since 1970; null: it has none here"
     )
@@ -256,6 +268,7 @@ class MemberState(_StateModel):
     name: str = Field(description="name of the site")
     counts: bool = Field(description="whether its numbers count here")
     excluded: bool = Field(default=False, description="this site's operator has excluded it")
+    excluded_because: str = Field(default="", description="the operator's reason, if one was given")
     refused: bool = Field(default=False, description="`members.refuse` names it, or its certificate was revoked")
     incarnation: int = Field(description="incarnation of the bulletin: when its data folder was created or restored")
     number: int = Field(description="number of the bulletin within the incarnation")

@@ -174,11 +174,11 @@ function drawStops(arms) {
   keyed(
     stopsList,
     stopped,
-    (arm) => `${arm.name} ${arm.status} ${arm.changed_by} ${arm.reason} ${arm.missing} ${arm.acknowledged_by.length}`,
+    (arm) => `${arm.name} ${arm.status} ${arm.changed_by} ${arm.reason} ${arm.missing} ${arm.acknowledged_by} ${arm.resumed_by}`,
     (arm) =>
       el(
         "li",
-        { class: arm.missing.length > 0 ? "urgent" : null },
+        { class: arm.missing.length + arm.resumed_by.length > 0 ? "urgent" : null },
         nameOf(arm.name),
         ` is ${arm.status} by `,
         nameOf(arm.changed_by),
@@ -189,24 +189,32 @@ function drawStops(arms) {
   );
 }
 
-function whoHas({ acknowledged_by: having, missing }) {
-  if (missing.length === 0) {
-    return [having.length === 0 ? "No other site is known here." : `${HAVE[+(having.length === 1)]} (${having.length}).`];
+function whoHas({ acknowledged_by: having, missing, resumed_by: giving }) {
+  const others = having.length + missing.length + giving.length;
+  if (others === 0) {
+    return ["No other site is known here."];
   }
-  const shown = missing.slice(0, MOST_NAMED);
-  const others = missing.length - shown.length;
-  const names = shown.flatMap((name, i) => [i === 0 ? "" : ", ", nameOf(name)]);
-  const verb = missing.length === 1 ? "has" : "have";
+  const has = (names) => (names.length === 1 ? " has" : " have");
+  if (having.length === others) {
+    return [...listed(having), `${has(having)} it.`];
+  }
   return [
-    `${having.length} of ${having.length + missing.length} other sites have it; `,
-    ...names,
-    others > 0 ? ` and ${others} more` : "",
-    ` ${verb} not said so, and may still give it.`,
+    `${having.length} of ${others} other sites have it`,
+    ...(giving.length > 0
+      ? ["; ", ...listed(giving), `${has(giving)} resumed it, and ${giving.length === 1 ? "gives" : "give"} it`]
+      : []),
+    ...(missing.length > 0 ? ["; ", ...listed(missing), `${has(missing)} not said so, and may still give it`] : []),
+    ".",
   ];
 }
 
+/** Names, the first ones if there are many. */
+function listed(names) {
+  const shown = names.slice(0, MOST_NAMED).flatMap((name, i) => [i === 0 ? "" : ", ", nameOf(name)]);
+  return names.length > MOST_NAMED ? [...shown, ` and ${names.length - MOST_NAMED} more`] : shown;
+}
+
 const MOST_NAMED = 12;
-const HAVE = ["All other sites have it", "The other site has it"];
 
 const ASKS = { add: "add", resume: "resume", suspend: "suspend", retire: "retire for good" };
 
