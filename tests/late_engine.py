@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbandit import Problem
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.engine import layout, streams
-from fedbandit.policies.protocol import Setting
+from fedbandit.policies.protocol import Setting, page_on
 from fedbandit.simulation.replay import _settings
 from fedbandit.simulation.run import compiled_policy
 from fedbandit.world.delays import ByOutcome, Geometric
@@ -57,9 +57,11 @@ class LateEngine(PlainEngine):
 
     def __init__(self, tape, policy, problem, **options):
         terms = [policy.terms(setting) for setting in settings_of(tape, problem)]
-        page = policy.page()._replace(radius=None, margin=None)  # only to look at; radii of unobserved arms are none
+        page = page_on(policy.page(), problem.gossip)
+        page = page._replace(radius=None, margin=None)  # only to look at; radii of unobserved arms are none
         rule = policy.links(settings_of(tape, problem)[0]) if hasattr(policy, "links") else None
         super().__init__(tape, page, terms, rule, **options)
+        self.spreads = problem.gossip == "releases" and page.network == "gossip"
         self.problem, self.defaults, self.most_at_once = problem, 0, 0
         self.slots = [[deque() for _ in self.arms] for _ in self.agents]
         self.observed = [[0 for _ in self.arms] for _ in self.agents]
@@ -71,7 +73,10 @@ class LateEngine(PlainEngine):
                 self._hand_out(0, i, k)
                 self.seen[i].n_max[k] = int(self.page.announced is not None)
             for k, change in self._settle(0, i).items():
-                self._add(i, k, change)
+                if not self.spreads:
+                    self._add(i, k, change)
+        if self.spreads:
+            self._publish()
         self._believe(before)
         yield self._shown(0, [])
         for t in range(1, self.tape.horizon + 1):
@@ -84,10 +89,18 @@ class LateEngine(PlainEngine):
         for i, arm in enumerate(arms):
             self._hand_out(t, i, arm)
         if announces:
-            n_max = n_max or self._heard_by_exchange(t)
-            for i in self.agents:
+            n_max = n_max or (None if self.spreads else self._heard_by_exchange(t))
+            for i in self.agents if n_max else ():
                 self.seen[i].n_max[:] = n_max[i]
         changes = [self._settle(t, i) for i in self.agents]
+        if self.spreads:
+            self._tell_decisions()
+            self._pass_on(t)
+            self._publish()
+            if announces and n_max is None:
+                self._hear_by_boards()
+            self._believe(before)
+            return arms
         if self.page.network == "gossip":
             self._mix(t)
         for i in self.agents:
@@ -97,6 +110,14 @@ class LateEngine(PlainEngine):
             self._mix(t)
         self._believe(before)
         return arms
+
+    def _tell_decisions(self):
+        """A live site's bulletin of this round tells its decisions of this round, whose rewards are not there yet."""
+        if self.page.announced is not None:
+            for i, counts in enumerate(self._announced()):
+                version, rows = self.boards[i][i]
+                self.boards[i][i] = version + 1, rows
+                self.counts[i, version + 1] = counts
 
     def _decide(self, t, i):
         if self.page.unknown is None and 0 in self.observed[i]:
@@ -154,7 +175,7 @@ def compiled_rounds(tape, policy, problem):
     """The simulator's rounds on a tape; ``replay`` itself knows no late rewards."""
     horizon, (agents, arms) = tape.horizon, tape.rewards.shape[1:]
     plan = compiled_policy(policy, problem, horizon, settings=settings_of(tape, problem))
-    population = layout.new_population(plan.page, plan.terms, arms, plan.rounds_of_waiting)
+    population = layout.new_population(plan.page, plan.terms, arms, plan.rounds_of_waiting, releasing=plan.releasing)
     fixed = layout.TapeArrays(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals)
     zero, theta, world = np.uint64(0), np.zeros((agents, arms)), layout.world_of(problem)
     links, columns = plan.links[0][1], arms * len(plan.page.averaged)

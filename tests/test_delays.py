@@ -275,16 +275,18 @@ def test_the_simulator_plays_slots_as_they_are_defined(page):
 )
 @pytest.mark.parametrize("late", ["window", "as they come", "by outcome, window"])
 def test_live_sites_are_the_simulator(index, late):
-    """The same schedule, the same arms; what is gossiped to 1e-12."""
+    """The same schedule, the same arms; what a board says of them to 1e-9, relatively (a live site counts in steps)."""
     policy = FedBatch(2.0, index=index)
     policy, epsilon = replace(policy, first_batch=3), 2.0
     tape, noise = tape_of(epsilon=epsilon)
-    problem = late_problem(tape, **LATE[late])
+    problem = late_problem(tape, gossip="releases", **LATE[late])
     live, before = LateSites(tape, noise, policy, problem), None
 
     def look():  # after the decisions: what was due has been settled
-        gossiped = [site.gossiped for site in live.sites]
-        np.testing.assert_allclose(gossiped, before.averages, rtol=0, atol=1e-12, err_msg=f"round {t}")
+        theta = [[np.nan if x is None else x for x in site.theta] for site in live.sites]
+        known = np.isfinite(theta)
+        assert known.all() or t < 60, f"round {t}"
+        np.testing.assert_allclose(np.array(theta)[known], before.theta[known], rtol=0, atol=1e-9, err_msg=f"round {t}")
 
     for t, now in enumerate(compiled_rounds(tape, policy, problem)):
         if t > 0:
@@ -297,9 +299,9 @@ def test_live_sites_are_the_simulator(index, late):
 
 @pytest.mark.parametrize("policy", [GossipUCB(), FedUCB(4.0, horizon=250, noise_constant=0.01)], ids=lambda p: p.label)
 def test_live_sites_play_the_papers_policies_with_a_window_alike(policy):
-    """Against the plain engine, where n~ travels with exchanges as it does live."""
+    """Against the plain engine, where n~ travels in bulletins as it does live."""
     tape, noise = tape_of(epsilon=getattr(policy, "epsilon", 1.0) / (251).bit_length())
-    problem = late_problem(tape, **LATE["window"])
+    problem = late_problem(tape, gossip="releases", **LATE["window"])
     live = LateSites(tape, noise, policy, problem)
     for t, plain in enumerate(LateEngine(tape, policy, problem, n_max_by_exchange=True).rounds()):
         if t > 0:

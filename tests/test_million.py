@@ -15,7 +15,6 @@ from fedbandit.engine.compiled import compile_driver
 from fedbandit.engine.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
 from fedbandit.engine.streams import EDGES, draw, stream
 from fedbandit.experiments import sweep
-from fedbandit.simulation import run
 from fedbandit.simulation.run import compiled_policy
 from fedbandit.world import graph
 from fedbandit.world.edge_arrays import components, geometric_edges, independent_edges, smallest_mode
@@ -187,7 +186,7 @@ def test_any_number_of_threads_computes_the_same(monkeypatch, links, rates):
 def test_many_agents_are_played_as_few_are(monkeypatch, rates):
     """With many, n~ lies apart and is heard where it changed, and an agent acts as soon as it has learnt."""
     few = simulate(world(rates=rates), GossipUCB(), 3000, trials=1, checkpoints=4)
-    monkeypatch.setattr(run, "MANY", 1)
+    monkeypatch.setattr(cpu, "MANY", 1)
     monkeypatch.setattr(cpu, "_LEAST_AGENTS_PER_THREAD", 10)
     for threads in (1, 3):
         many = simulate(world(rates=rates), GossipUCB(), 3000, trials=1, threads=threads, checkpoints=4)
@@ -201,7 +200,7 @@ def test_many_agents_hear_a_new_neighbour(monkeypatch):
     links = graph.schedule([(0, apart), (2501, [*apart, (5, 6)])])
     problem = Problem.random(12, 3, links, 0, "bernoulli", rates=[0.1] * 6 + [0.02] * 6, edges_per_round="matching")
     few = simulate(problem, GossipUCB(), 4000, trials=2, checkpoints=60)
-    monkeypatch.setattr(run, "MANY", 1)
+    monkeypatch.setattr(cpu, "MANY", 1)
     assert simulate(problem, GossipUCB(), 4000, trials=2, checkpoints=60).dataset.equals(few.dataset)
     assert few.dataset["lagging"].max() > 0
 

@@ -213,8 +213,8 @@ def test_a_page_plays_the_same_at_live_sites(case):
     """P9: on the same tape, with releases, the same arms, also compiled; estimates and margins to 1e-9; n~ exactly.
 
     Live n~ is in bulletins: it travels with them, over any number of hops, and as often as an exchange. In the
-    simulator, as in the paper, it comes from neighbours in every round. Where an arm lags by that, only the plain engine
-    can do as live sites do.
+    simulator, as in the paper, it comes from neighbours in every round. Where an arm lags by that, only the plain
+    engine can do as live sites do.
     """
     compiled, lagged = 0, 0
     for policy in LIVE[case]:

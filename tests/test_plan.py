@@ -21,8 +21,6 @@ from typer.testing import CliRunner
 
 import fedbandit
 from fedbandit import CentralUCB, FedBatch, InvalidArgument
-from fedbandit.agent.core.answer import variance_of_own_mean, widening
-from fedbandit.agent.core.standings import Standing
 from fedbandit.cli.commands import app
 from fedbandit.engine import cpu
 from fedbandit.engine.accounting import new_record
@@ -33,8 +31,10 @@ from fedbandit.planning.question import CERTAINTY, Question, means_of_trials, pr
 from fedbandit.planning.trials import Curve, TrialRunner, crossing, deviations, share_of, sure_of
 from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import time_of
+from fedbandit.rules import batch
 from fedbandit.rules.belief import SURE, is_sure
 from fedbandit.rules.propensity import MOST_ERROR, chances_of_highest
+from fedbandit.rules.releases import random_effects
 from fedbandit.simulation.run import check_call, truths_of
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -239,24 +239,31 @@ def test_sites_are_sure_as_the_page_of_a_live_site_is():
     assert not sure_of(1, np.array([[0.5, 0.5]]), np.zeros((1, 2)))[0]
 
 
-def test_sites_know_less_where_others_have_released_less():
+@pytest.mark.parametrize("released", [(12, 42, 7), (12, 42, 0)])
+def test_sites_know_less_where_others_have_released_less(released):
+    """As ``Player.error`` of a live site has it: at least the deviation of the mean of all rows, and of the index.
+
+    Before its first release a site's mean has the variance of the prior.
+    """
     asked = question(sites=3, epsilon=1.0)
     policy = FedBatch(1.0)
     problem = problems(asked, means_of_trials(asked, 1), "together")[0]
     terms = policy.terms(settings_of(problem, 100)[0][0])
-    released, precision = [12, 42, 0], [0.0, 0.0, 0.0]
-    for site, count in enumerate(released):
-        precision[site] = 1 / variance_of_own_mean(count, terms) if count else 0.0
+    schedule = terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance
+    unseen = terms.most_variance / batch.PRIOR_REWARDS
+    own = [batch.scheduled_variance(count, *schedule) if count else unseen for count in released]
+    rows = [(0.5, variance, 1.0) for variance in own]
+    of_all = random_effects(rows, (1, 1, 1), 3.0, 3.0, unseen)[1]
+    spread = np.sqrt(np.array(own) / 3)
     fields = [("spread", float, 2), ("precision", float, 2), ("releases", int, 2), ("num_unknown", int)]
     agents = np.zeros(3, fields)
-    agents["spread"], agents["precision"] = 0.1, np.array(precision)[:, None]
-    agents["releases"], agents["num_unknown"] = np.array(released)[:, None], [0, 0, 2]
+    agents["spread"], agents["releases"] = spread[:, None], np.array(released)[:, None]
+    agents["precision"] = [[1 / variance if count else 0.0] for variance, count in zip(own, released, strict=True)]
+    agents["num_unknown"] = [0 if count else 2 for count in released]
     deviation, judges = deviations(agents, np.arange(3))
-    np.testing.assert_array_equal(judges, [True, True, False])
-    for site in range(3):
-        order = [site, *(other for other in range(3) if other != site)]
-        standings = [Standing(f"{other}", 1, 1, 1 / 3, (released[other],) * 2) for other in order]
-        assert deviation[site, 0] == pytest.approx(0.1 * widening(standings, 0, terms))
+    np.testing.assert_array_equal(judges, [count > 0 for count in released])
+    np.testing.assert_allclose(deviation[:, 0], np.maximum(spread, sqrt(of_all)))
+    assert deviation[1, 0] > 1.2 * spread[1], "the others know less"
 
 
 def test_the_crossing_lies_between_two_times_evenly_in_log():

@@ -420,9 +420,14 @@ def test_rewards_that_leave_their_range_are_refused():
         simulate(problem, FedBatch(1.0, "ucb", "proved"), 10, 1)
 
 
-def test_a_live_site_refuses_it():
-    with pytest.raises(InvalidArgument, match=r"policy\.radius must be calibrated at a live site"):
-        Federation("f", ("a", "b"), 0.0, 1.0, FedBatch(1.0, "ucb", "proved"))
+def test_a_live_site_refuses_it_where_nothing_is_proved():
+    """The weights of patients are not known beforehand, and a default for a missing reward moves the mean."""
+    policy = FedBatch(1.0, "ucb", "proved")
+    with pytest.raises(InvalidArgument, match=r'policy\.radius must be calibrated unless counts is "sites"'):
+        Federation("f", ("a", "b"), 0.0, 1.0, policy)
+    with pytest.raises(InvalidArgument, match=r"policy\.radius must be calibrated with a reward_window"):
+        Federation("f", ("a", "b"), 0.0, 1.0, policy, counts="sites", reward_window=60.0)
+    assert Federation("f", ("a", "b"), 0.0, 1.0, policy, counts="sites").counted == "sites"
 
 
 def test_the_first_batch_follows_epsilon_and_the_expected_decisions():

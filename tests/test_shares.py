@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Problem, Result, Shares, simulate
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import SiteDraws
 from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
-from fedbandit.policies.protocol import time_of
+from fedbandit.policies.protocol import page_on, time_of
 from fedbandit.simulation.run import check_call, compiled_policy
 from fedbandit.world import graph
 from late_engine import settings_of
 from plain_engine import PlainEngine
-from sites_on_tape import tape_on_the_grid
+from sites_on_tape import all_from_the_start, tape_on_the_grid
 
 CONTROL = Shares(1, 0.25, 0.05)
 PROBLEM = Problem.random(3, 3, graph.path(3), seed=4, rewards="bernoulli")
@@ -55,23 +55,23 @@ class SharingEngine(PlainEngine):
 
     def __init__(self, tape, page, terms, shares, draws, **options):
         super().__init__(tape, page, terms, **options)
-        self.shares, self.draws = shares, draws
+        self.floors, self.draws = shares, draws
 
     def _decide(self, t, i):
-        others = [k for k in self.arms if k != self.shares.control]
+        others = [k for k in self.arms if k != self.floors.control]
         draws = SimpleNamespace(u=self.tape.picks[t - 1, i], normals=self.tape.normals[t - 1, i].tolist())
         me, seen = narrowed(self.page, self.terms[i], self.me[i], self.seen[i], others)
         said = others[self.page.decide(me, self.terms[i], seen, time_of(t), draws)]
         widen(self.page, self.me[i], me, others)
-        return shared(self.draws[t - 1, i], self.shares, self.arms, said)
+        return shared(self.draws[t - 1, i], self.floors, self.arms, said)
 
 
 def compiled_arms(tape, policy, shares, draws):
     """The arms of the simulator's rounds on a tape."""
     agents, arms = tape.rewards.shape[1:]
-    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, 1.0, tape.reward_range)
+    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, 1.0, tape.reward_range, gossip=tape.gossip)
     plan = compiled_policy(policy, problem, tape.horizon, settings=settings_of(tape, problem), shares=shares)
-    population = layout.new_population(plan.page, plan.terms, arms, shares=plan.shares)
+    population = layout.new_population(plan.page, plan.terms, arms, shares=plan.shares, releasing=plan.releasing)
     fixed = layout.TapeArrays(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals, draws)
     zero, theta, world = np.uint64(0), np.zeros((agents, arms)), layout.world_of(problem)
     for t in range(tape.horizon + 1):
@@ -94,9 +94,9 @@ def test_decisions_by_share_in_plain_python_and_compiled(policy):
     tape, _ = tape_on_the_grid(graph.path(3), 3, 400, 5, 0.0, 1.0, 1.0)
     tape.rewards[:, :, 1] = np.sqrt(tape.rewards[:, :, 1])
     draws = np.random.default_rng(6).random((400, 3))
-    problem = Problem.gaussian(np.zeros((3, 3)), tape.graph, 1.0, tape.reward_range)
+    problem = Problem.gaussian(np.zeros((3, 3)), tape.graph, 1.0, tape.reward_range, gossip=tape.gossip)
     terms = [policy.terms(setting) for setting in settings_of(tape, problem)]
-    engine = SharingEngine(tape, policy.page(), terms, CONTROL, draws)
+    engine = SharingEngine(tape, page_on(policy.page(), tape.gossip), terms, CONTROL, draws)
     rounds = engine.rounds()
     next(rounds)
     for t, (plain, compiled) in enumerate(zip(rounds, compiled_arms(tape, policy, CONTROL, draws), strict=True), 1):
@@ -117,8 +117,12 @@ def test_live_sites_share_as_the_simulator_does(policy):
     terms = Federation(
         "tape", ("arm 0", "arm 1", "arm 2"), 0.0, 1.0, policy, counts="sites", shares=shares, max_agents=3
     )
-    network = MemoryNetwork(
-        terms, [("a0", "a1"), ("a1", "a2")], noise=lambda _, count: [int(noise[pulls[now["at"]], *now["at"]])] * count
+    network = all_from_the_start(
+        MemoryNetwork(
+            terms,
+            [("a0", "a1"), ("a1", "a2")],
+            noise=lambda _, count: [int(noise[pulls[now["at"]], *now["at"]])] * count,
+        )
     )
 
     def play(t, i, given):

@@ -336,7 +336,7 @@ def test_sites_with_other_code_have_other_terms(tutorial, tmp_path, monkeypatch)
     [
         ('averaged=("theta",)', 'averaged=("mean",)', r"a live site gossips \('theta',\)"),
         ('network="gossip"', 'network="consensus"', "a live site plays pages of the network 'gossip'"),
-        ("terms.share * me.x_mean[arm]", "terms.share * me.x_mean[arm] * me.n[arm]", "a live site gossips means"),
+        ("terms.share * me.x_mean[arm]", "terms.share * me.x_mean[arm] * me.n[arm]", "a live site publishes means"),
         ("explore: float = 0.1", "explore: float = 0.1\n    epsilon: float = 1.0", "asks for no noise"),
         ("n=Count[ARMS]", "n=Count[ARMS].transient", r"knows must have n=Count\[ARMS\]"),
     ],
@@ -360,7 +360,8 @@ def test_what_a_live_site_cannot_play(tmp_path, monkeypatch, old, new, words):
 
 def test_a_leak_is_refused_at_the_start_of_a_site(tmp_path, monkeypatch):
     functions, replaced, terms, words = LEAKS["raw mean published"]
-    (tmp_path / "live_leak.py").write_text(LEAKY.format(functions=functions, replaced=replaced, terms=terms))
+    text = LEAKY.format(functions=functions, replaced=f"{replaced}, on_releases=None", terms=terms)
+    (tmp_path / "live_leak.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(WrongPage, match=words):
         Federation("f", ("a", "b"), 0.0, 1.0, policy_of("live_leak:Leaky")(), "live_leak:Leaky", max_agents=2)
@@ -400,7 +401,7 @@ def test_a_site_file_loads_nothing_that_it_does_not_trust(tmp_path):
 
 def test_a_real_process_plays_it(tutorial, tmp_path):
     terms = Federation("f", ("a", "b"), 0.0, 1.0, policy_of(GREEDY)(0.2), GREEDY, max_agents=2)
-    federation = LocalFederation(tmp_path, terms, [("north", "east")], rate=20.0, secure=False)
+    federation = LocalFederation(tmp_path, terms, [("north", "east")], secure=False)
     for name in federation.names:
         (federation.config(name).parent / "my_policies.py").write_text(MODULES["my_policies"])
     with federation:
