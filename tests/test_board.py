@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from fedbandit import FedBatch
 from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
-from fedbandit.agent.core.board import Board
+from fedbandit.agent.core.board import Board, Version
 from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_TIME, ArmEntry, Bulletin, Signed, decode
 from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import InvalidArgument
+from fedbandit.strict_json import TooDeep, parse_json
 
 TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0))
 NOW = 1000.0
@@ -271,6 +272,72 @@ def test_refused_sites_are_neither_taken_nor_passed_on():
     assert it.merge(new, NOW).kind == "new"
 
 
+def by(signer, *args, **fields):
+    """A bulletin that a certificate has signed."""
+    return replace(signed(*args, **fields), signer=signer)
+
+
+def test_what_a_revoked_certificate_has_signed_is_dropped_and_its_site_goes_on_with_another():
+    """Also at lower places: a thief has used high ones."""
+    thief, south = by(b"old", "north", 9, decisions=9), by(b"south", "south")
+    it = board(by(b"old", "north", 1), thief, south)
+    it.revoke({b"old"})
+    assert it.counted() == it.sites == ("south",)
+    assert it.newer_than({}) == [south]
+    assert it.held("north") is it.counting("north") is None
+    assert it.to_send("north") == []
+    assert "north" not in it.have()
+    assert it.merge(by(b"old", "north", 10), NOW) == ("refused", "north", None)
+    assert it.knows("north", (1, 9), thief.digest), "not verified again"
+    new = by(b"new", "north", 2)
+    assert not it.knows("north", (1, 2), new.digest)
+    assert it.merge(new, NOW).kind == "new"
+    assert it.counted() == ("north", "south")
+    assert it.newer_than({}) == [south, new]
+    assert it.signers == {b"old", b"new", b"south"}
+
+
+def test_the_owner_alone_learns_which_places_a_revoked_certificate_has_used():
+    last = by(b"old", "north", 9)
+    it = board(by(b"old", "north", 1), last, by(b"new", "north", 2))
+    it.revoke({b"old"})
+    assert it.version_for("north") == Version((1, 9), last.digest)
+    assert it.kept("north") == [by(b"new", "north", 2), last]
+    assert it.have()["north"].place == (1, 2)
+    it.merge(by(b"new", "north", 10), NOW)
+    assert it.version_for("north").place == (1, 10)
+
+
+def test_revoking_is_undone_and_survives_a_restart():
+    last, good = by(b"old", "north", 9), by(b"new", "north", 2)
+    it = board(last, good)
+    it.mark_saved(it.unsaved())
+    it.revoke({b"old"})
+    assert [row.site for row in it.unsaved()] == ["north"], "what is stored has changed"
+    again = board(rows=it.stored())
+    again.revoke({b"old"})
+    for one in (it, again):
+        assert one.held("north").signed == good
+        assert one.dropped["north"].signed == last
+    it.mark_saved(it.unsaved())
+    it.revoke({b"old", b"others"})
+    assert it.unsaved() == []
+    it.revoke(())
+    assert it.held("north").signed == last
+    assert it.dropped == {}
+    alone = board(last)
+    alone.revoke({b"old"})
+    assert board(rows=alone.stored()).held("north").signed == last
+
+
+def test_own_bulletins_stay_whoever_signed_them():
+    """Which places are used is a matter of the release guard."""
+    it = board(by(b"old", "own", 3))
+    it.revoke({b"old"})
+    assert it.held("own").place == (1, 3)
+    assert it.merge(by(b"old", "own", 4), NOW).kind == "new"
+
+
 @pytest.mark.parametrize("what", ["exclude", "refuse"])
 def test_nobody_takes_itself_out(what):
     with pytest.raises(InvalidArgument, match="other sites than this one"):
@@ -310,6 +377,33 @@ def test_a_second_draw_is_named_whoever_sees_both():
     anew = signed(number=1, incarnation=2, arms=(entry(mean=200.0, releases=2),))
     assert board(shown, anew).drawn_twice == {}, "a lost file holds other rewards"
     assert board(shown, late).drawn_twice == {}
+
+
+def test_draws_are_remembered_of_arms_that_a_site_still_has():
+    """A member may say other names in each bulletin."""
+    it = Board("own", TERMS)
+    for number in range(1, 60):
+        arms = tuple(entry(f"{number}-{k}") for k in range(90))
+        it.merge(signed(number=number, arms=arms), NOW)
+    assert len(it._draws["north"]) <= 8 * 90
+
+
+def test_an_old_bulletin_that_is_shown_again_does_not_make_a_site_too_fast():
+    """A site that has just begun sees one of 100 days ago first, and then the latest."""
+    terms = replace(TERMS, counts="patients", max_decisions_per_day=100.0)
+    day, now = 24 * 3600.0, 2e9
+
+    def said(number, decisions, days_ago):
+        at = int(1000 * (now - days_ago * day))
+        made = replace(bulletin(number=number, decisions=decisions), federation=terms.digest(), at=at)
+        return Signed(made.encode(), b"", b"")
+
+    it = Board("own", terms)
+    it.merge(said(1, 0, 100), now)
+    it.merge(said(9000, 9000, 0), now + 1)
+    assert it.oddities(now + 2) == {}
+    it.merge(said(9001, 12_000, -1000), now + 3)
+    assert "12,000 decisions in 100.0 days" in it.oddities(now + 4)["north"][0], "a clock ahead gains nothing"
 
 
 # ---------------------------------------------------------------- what a bulletin may hold
@@ -398,6 +492,59 @@ WRONG = {
     "receipts as a list": (changed(receipts=[1]), "receipts"),
     "software with a bell": (changed(software="\a"), "software"),
 }
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "a\nb", " a"])
+def test_an_arm_that_nobody_can_add_is_refused(name):
+    it = board()
+    with pytest.raises(InvalidArgument, match="printable characters"):
+        it.merge(signed(arms=(entry(name),)), NOW)
+    long = replace(TERMS, arms=("x" * 65, "b"))
+    said = replace(bulletin(arms=(entry("x" * 65),)), federation=long.digest())
+    assert Board("own", long).merge(Signed(said.encode(), b"", b""), NOW).kind == "new", "it is in the terms"
+
+
+@pytest.mark.parametrize("field", ["answers", "receipts", "arms", "changes", "at", "software"])
+def test_a_deep_bulletin_is_refused_in_words(field):
+    """Also just below the depth at which Python gives up: it can be read there, and not be shown."""
+    head, tail = changed(**{field: "@"}).split(b'"@"')
+    for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+        for depth in (9, 100, *range(800, 1010, 3)):
+            with pytest.raises(InvalidArgument, match=r"at most 8 levels deep"):
+                decode(head + opening * depth + b"1" + closing * depth + tail, 3)
+
+
+def test_an_error_looks_at_no_more_of_a_value_than_it_says():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert str(InvalidArgument("x", deep, "y")).endswith("[[[...")
+    start = perf_counter()
+    for _ in range(100):
+        InvalidArgument("x", [{"a": [1, "b" * 10**6]}] * 10**5, "y")
+    assert perf_counter() - start < 0.1
+    assert str(InvalidArgument("x", 10**5000, "y")) == "x must be y, not a value of type int"
+    for value in ((), (1,), [1, ("a", b"b")], {"a": {1: None}}, {2}, 1.5, "it's"):
+        assert str(InvalidArgument("x", value, "y")) == f"x must be y, not {value!r}"
+
+
+def test_json_may_be_eight_deep():
+    for text in ("[" * 8 + "]" * 8, '{"a":' * 8 + "1" + "}" * 8, '["' + "[" * 50 + '\\"[[[[[[[[["]', "[[],{}]"):
+        assert parse_json(text) == json.loads(text)
+    for text in (
+        "[" * 9 + "]" * 9,
+        '{"a":' * 9 + "1" + "}" * 9,
+        "[" * 100_000,
+        '{"a":[' * 500,
+        "[[]," + "[" * 9 + "]" * 10,
+    ):
+        with pytest.raises(TooDeep, match="more than 8 deep"):
+            parse_json(text.encode())
+    start = perf_counter()
+    for text in ('"' + '\\"' * 60_000, '"a' * 40_000, '"' + "\\" * 120_000):
+        with pytest.raises(ValueError, match=r"Expecting|Unterminated|Extra"):
+            parse_json(text)
+    assert perf_counter() - start < 1.0, "strings that never end"
 
 
 @pytest.mark.parametrize("case", WRONG)

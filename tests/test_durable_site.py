@@ -2,17 +2,20 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
+from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.records import DecisionNotFound, Excluded, Step
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk import durable_site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
-from live import TERMS
+from fedbandit.checks import InvalidArgument
+from live import TERMS, bulletin_of
 
 DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
 
@@ -227,6 +230,43 @@ def test_an_event_that_breaks_leaves_nothing_behind(site):
         assert len(site.in_memory.stored.decisions) == 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), ZeroDivisionError()], ids=repr)
+def test_no_bulletin_costs_the_site(site, monkeypatch, error):
+    """Whatever its body does to the one who reads it: what is not on disk yet stays."""
+    before, said, more = site.in_memory, replace(bulletin_of("there"), signer=b"old"), bulletin_of("there", number=2)
+
+    def fails(*_):
+        raise error
+
+    async def scenario():
+        site.at_once(lambda it: it.merge(said, "there", 1.0))
+        site.at_once(lambda it: it.revoke({b"old"}))
+        for where in ("decode", "Counting.rows"):
+            with monkeypatch.context() as planted:
+                planted.setattr(f"fedbandit.agent.core.board.{where}", fails)
+                with pytest.raises(InvalidArgument, match=f"can read .{type(error).__name__}"):
+                    site.at_once(lambda it: it.merge(more, "there", 2.0))
+        assert site.in_memory is before
+        assert site.in_memory.board.held("there") is None, "it is still revoked"
+
+    asyncio.run(scenario())
+
+
+def test_deep_bulletins_cost_nothing(site):
+    before, said = site.in_memory, bulletin_of("there")
+
+    async def scenario():
+        for depth in range(700, 1000):  # one of them is just below what Python allows here
+            deep = b'"answers":' + b'{"a":' * depth + b"1" + b"}" * depth
+            body = said.body.replace(b'"answers":[0,0]', deep)
+            assert body != said.body
+            with pytest.raises(InvalidArgument):
+                site.at_once(lambda it, body=body: it.merge(Signed(body, b"", b""), "there", 1.0))
+
+    asyncio.run(scenario())
+    assert site.in_memory is before
 
 
 # ---------------------------------------------------------------- while a slow disk is written to

@@ -4,12 +4,12 @@ A live agent uses this file, so it does not import NumPy; ``Real`` covers NumPy'
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from numbers import Real
 from sys import float_info
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 __all__ = [
     "Counts",
@@ -45,7 +45,7 @@ class InvalidArgument(ValueError):
         if isinstance(value, type) and not hint:
             hint = f"{value.__name__} is a class: write {value.__name__}(...)."
         self.argument, self.value, self.accepted, self.hint = argument, value, accepted, hint
-        super().__init__(f"{argument} must be {accepted}, not {shortened(repr(value))}{'. ' if hint else ''}{hint}")
+        super().__init__(f"{argument} must be {accepted}, not {_told(value)}{'. ' if hint else ''}{hint}")
 
     def __reduce__(self) -> tuple[type["InvalidArgument"], tuple[str, object, str, str]]:
         return InvalidArgument, (self.argument, self.value, self.accepted, self.hint)
@@ -102,6 +102,43 @@ class FileError(ValueError):
 def shortened(text: str, most: int = 80) -> str:
     """The text, or its beginning and three dots: what others send may be of any length."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _told(value: object, most: int = 80) -> str:
+    """The beginning of a value's ``repr``, whatever it is: of a list no more is looked at than is told."""
+    told = ""
+    for piece in _pieces(value, most):
+        told += piece
+        if len(told) > most:
+            break
+    return shortened(told, most)
+
+
+def _pieces(value: object, most: int) -> Iterator[str]:
+    """What ``repr`` says, bit by bit; each level says something, so who stops after a while stops at that depth."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        items, is_list = cast(Sequence[object], value), kind is list
+        yield "[" if is_list else "("
+        for k, item in enumerate(items):
+            yield ", " if k else ""
+            yield from _pieces(item, most)
+        yield "]" if is_list else ",)" if len(items) == 1 else ")"
+    elif kind is dict:
+        yield "{"
+        for k, (key, item) in enumerate(cast(dict[object, object], value).items()):
+            yield ", " if k else ""
+            yield from _pieces(key, most)
+            yield ": "
+            yield from _pieces(item, most)
+        yield "}"
+    elif isinstance(value, str | bytes) and len(value) > most:
+        yield repr(value[: most + 1])
+    else:
+        try:
+            yield repr(value)
+        except Exception:  # a number with very many digits, or an object of others that is deep or broken
+            yield f"a value of type {kind.__name__}"
 
 
 def printable(text: str, most: int = 80) -> str:

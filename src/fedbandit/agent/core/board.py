@@ -23,7 +23,7 @@ from math import isnan, nan
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from fedbandit.agent.core.arms import MAX_ADDED
+from fedbandit.agent.core.arms import MAX_ADDED, arm_name
 from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
 from fedbandit.agent.core.counting import ROUNDING, Counting, Row
 from fedbandit.agent.core.federation import Federation
@@ -96,7 +96,7 @@ class Kept(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """All that a board keeps of one site, as it is stored: at most eight bulletins. Merging them again restores it."""
+    """All that a board keeps of one site, as it is stored: at most nine bulletins. Merging them again restores it."""
 
     site: str
     kept: tuple[Kept, ...]
@@ -179,7 +179,7 @@ class Board:
         self._own, self._terms = own, terms
         self._draft: Held | None = None
         self._counting = Counting(terms)
-        self._most_arms = terms.num_arms + MAX_ADDED
+        self._most_arms, self._arms_of_terms = terms.num_arms + MAX_ADDED, frozenset(terms.arms)
         self._sites: dict[str, _OfSite] = {}
         self._by_digest: dict[bytes, Held] = {}
         self._versions: dict[str, Version] = {}
@@ -190,22 +190,26 @@ class Board:
         self._rows: dict[str, tuple[list[Row], list[int]]] = {}
         self._odd: dict[str, list[str]] | None = None  # until anything changes
         self._cut: dict[str, tuple[float, float]] | None = None  # until anything changes
-        self._first: dict[str, tuple[float, int]] = {}  # when a site was first seen by this process, and its decisions
+        self._first: dict[str, Held] = {}  # what this process has seen first of each site
+        self._revoked: frozenset[bytes] = frozenset()
+        self._dropped: dict[str, Held] = {}
         self._draws: dict[str, dict[str, dict[int, tuple[int, float]]]] = {}
         self._drawn_twice: dict[str, str] = {}
         for row in rows:
             for kept in row.kept:
                 if kept.signed.digest not in self._by_digest:
-                    self._merge(self._read(kept.signed), kept.signed, kept.since)
+                    self._merge(self._read(kept.signed, kept.since))
         self._unsaved.clear()
 
     # ---------------------------------------------------------------- merging
 
     def knows(self, site: str, place: Place, digest: bytes) -> bool:
-        """Whether a bulletin need not be verified: it is here, or its site is refused."""
+        """Whether a bulletin need not be verified: it is here, or its site is refused, or it is the one dropped."""
         if site in self._refused:
             return True
-        held = self._by_digest.get(digest)
+        held, dropped = self._by_digest.get(digest), self._dropped.get(site)
+        if dropped is not None and (dropped.signed.digest, dropped.place) == (digest, place):
+            return True
         return held is not None and held.bulletin.site == site and held.place == place
 
     def merge(self, signed: Signed, now: float) -> Outcome:
@@ -213,45 +217,60 @@ class Board:
         known = self._by_digest.get(signed.digest)
         if known is not None and known.bulletin.site not in self._refused:
             return Outcome("known", known.bulletin.site, known)
-        bulletin = self._read(signed)
-        if bulletin.incarnation > 1000.0 * now + CENTURY:
+        try:
+            held = self._read(signed, now)
+        except InvalidArgument:
+            raise
+        except Exception as error:  # nothing has changed yet: no body may cost the site what it has in memory
+            accepted = f"one that this version can read ({type(error).__name__})"
+            raise InvalidArgument("bulletin", f"{len(signed.body)} bytes", accepted) from error
+        site = held.bulletin.site
+        if held.bulletin.incarnation > 1000.0 * now + CENTURY:
             accepted = "at most 100 years ahead: no clock is so wrong"
-            raise InvalidArgument("incarnation", bulletin.incarnation, accepted)
-        if bulletin.site in self._refused:
-            return Outcome("refused", bulletin.site, None)
-        return self._merge(bulletin, signed, now)
+            raise InvalidArgument("incarnation", held.bulletin.incarnation, accepted)
+        if site in self._refused or self._is_revoked(held):
+            return Outcome("refused", site, None)
+        return self._merge(held)
 
-    def _read(self, signed: Signed) -> Bulletin:
+    def _read(self, signed: Signed, since: float) -> Held:
         bulletin = decode(signed.body, self._counting.num_columns)
         if bulletin.federation != self._terms.digest():
             raise InvalidArgument("federation", bulletin.federation, "the hash of the terms of this site")
         if len(bulletin.arms) > self._most_arms:
             raise InvalidArgument("arms", f"{len(bulletin.arms)} arms", f"at most {self._most_arms}")
-        return bulletin
+        for entry in bulletin.arms:
+            if entry.name not in self._arms_of_terms:
+                arm_name(entry.name)
+        return Held(bulletin, signed, since, self._counting.rows(bulletin.arms))
 
-    def _merge(self, bulletin: Bulletin, signed: Signed, now: float) -> Outcome:
-        site, mine = bulletin.site, self._sites.get(bulletin.site)
-        held = Held(bulletin, signed, now, self._counting.rows(bulletin.arms))
+    def _merge(self, held: Held) -> Outcome:
+        site, mine = held.bulletin.site, self._sites.get(held.bulletin.site)
         if mine is None:
             found = _OfSite(held, None, None, None, held, None, None)
         else:
             is_late = held.place < mine.newest.place
             found = _chosen((*mine.candidates(), held), held if is_late else mine.late)
-        self._look_for_second_draws(held)
-        for it in () if mine is None else mine.candidates():
-            self._by_digest.pop(it.signed.digest, None)
-        self._by_digest.update((it.signed.digest, it) for it in found.candidates())
-        self._sites[site] = found
+        self._look_for_second_draws(held, found)
+        self._keep(site, found)
         self._unsaved.add(site)
         version = found.version
         if mine is not None and version == self._versions[site]:
             return Outcome("older", site, held)
         self._versions[site] = version
-        self._first.setdefault(site, (now, bulletin.decisions))
+        self._first.setdefault(site, held)
         self._recount()
         old_halves = () if mine is None else mine.halves
         is_new = found.newest is held and (found.conflict is None or found.halves == old_halves)
         return Outcome("new" if is_new else "conflict", site, held)
+
+    def _keep(self, site: str, found: _OfSite | None) -> None:
+        """This is what the board has of a site from now on."""
+        before = self._sites.pop(site, None)
+        for it in () if before is None else before.candidates():
+            self._by_digest.pop(it.signed.digest, None)
+        if found is not None:
+            self._by_digest.update((it.signed.digest, it) for it in found.candidates())
+            self._sites[site] = found
 
     # ---------------------------------------------------------------- what is held
 
@@ -297,12 +316,24 @@ class Board:
         return missing
 
     def kept(self, site: str) -> list[Signed]:
-        """All that is kept of a site, earlier bulletins among it: for that site, which may have lost its file."""
-        return (
-            []
-            if site in self._refused or site not in self._sites
-            else [it.signed for it in self._sites[site].candidates()]
-        )
+        """All that is kept of a site, earlier and dropped bulletins among it: for that site, if it has lost its file.
+
+        It learns from them which places are used.
+        """
+        return [] if site in self._refused else [it.signed for it in self._all_of(site)]
+
+    def version_for(self, site: str) -> Version | None:
+        """What is here of a site, as that site is told: a dropped bulletin, too, if it is the newest."""
+        dropped, version = self._dropped.get(site), self._versions.get(site)
+        if dropped is None or (version is not None and version.place >= dropped.place):
+            return version
+        return Version(dropped.place, dropped.signed.digest)
+
+    def _all_of(self, site: str) -> Iterator[Held]:
+        if site in self._sites:
+            yield from self._sites[site].candidates()
+        if site in self._dropped:
+            yield self._dropped[site]
 
     def to_send(self, site: str) -> list[Signed]:
         """All that another board must have of a site, in the order in which it is to be sent."""
@@ -328,6 +359,48 @@ class Board:
         """These do not count here; their bulletins are neither taken nor passed on."""
         self._refused = self._without_own("refuse", names)
         self._recount()
+
+    @property
+    def signers(self) -> frozenset[bytes]:
+        """By whom others' bulletins are signed that are here, dropped ones among them."""
+        of_all = (it for site in {*self._sites, *self._dropped} if site != self._own for it in self._all_of(site))
+        return frozenset(it.signed.signer for it in of_all)
+
+    def revoke(self, signers: Collection[bytes]) -> None:
+        """What these have signed counts no more, and is not passed on; a bulletin of the same site by another is read.
+
+        Of each site the newest of them is kept, for the site itself (``kept``), and counts again if it is revoked no
+        more. Own bulletins stay: which places are used is a matter of the release guard.
+        """
+        self._revoked = frozenset(signers) - {b""}
+        for site in sorted({*self._sites, *self._dropped} - {self._own}):
+            before, mine = list(self._all_of(site)), self._sites.get(site)
+            bad = [it for it in before if self._is_revoked(it)]
+            if not bad and site not in self._dropped:
+                continue  # nearly always
+            good = [it for it in before if not self._is_revoked(it)]
+            late = None if mine is None or mine.late not in good else mine.late
+            self._keep(site, _chosen(good, late) if good else None)
+            self._dropped.pop(site, None)
+            if bad:
+                self._dropped[site] = max(bad, key=lambda it: (it.place, it.signed.digest))
+            if [it.signed for it in before] == [it.signed for it in self._all_of(site)]:
+                continue
+            self._versions.pop(site, None)
+            if good:
+                self._versions[site] = self._sites[site].version
+            for known in (self._first, self._draws, self._drawn_twice):  # whose words were they?
+                known.pop(site, None)
+            self._unsaved.add(site)
+        self._recount()
+
+    @property
+    def dropped(self) -> Mapping[str, Held]:
+        """The newest bulletin of each site that a revoked certificate has signed; it does not count."""
+        return MappingProxyType(self._dropped)
+
+    def _is_revoked(self, held: Held) -> bool:
+        return held.signed.signer in self._revoked and held.bulletin.site != self._own
 
     def _without_own(self, what: str, names: Collection[str]) -> frozenset[str]:
         if self._own in names:
@@ -435,8 +508,10 @@ class Board:
             self._odd = oddities_of(self._counting, [(it.bulletin, it.rows) for it in counting])
         found = {name: list(said) for name, said in self._odd.items()}
         for it in counting:
-            since, before = self._first.get(it.bulletin.site, (now, it.bulletin.decisions))
-            if said := beyond_rate(self._terms, it.bulletin.decisions, before, now - since):
+            first = self._first.get(it.bulletin.site, it)
+            made = min(it.bulletin.at / 1000.0, now) - first.bulletin.at / 1000.0  # the first may have come late
+            elapsed = max(now - first.since, made)
+            if said := beyond_rate(self._terms, it.bulletin.decisions, first.bulletin.decisions, elapsed):
                 found.setdefault(it.bulletin.site, []).append(said)
         for name, said in self._drawn_twice.items():
             found.setdefault(name, []).append(said)
@@ -454,12 +529,16 @@ class Board:
         """Sites of which two genuine bulletins say different things of the same releases, and what, in words."""
         return self._drawn_twice
 
-    def _look_for_second_draws(self, held: Held) -> None:
-        """Compare with what the site said before: the mean of so many releases never changes."""
+    def _look_for_second_draws(self, held: Held, found: _OfSite) -> None:
+        """Compare with what the site said before: the mean of so many releases never changes.
+
+        Of arms that are in none of its bulletins here nothing is remembered.
+        """
         if not self._counting.draws_noise:
             return
         site, incarnation = held.bulletin.site, held.bulletin.incarnation
-        of_arms = self._draws.setdefault(site, {})
+        said = {entry.name for it in (held, *found.candidates()) for entry in it.bulletin.arms}
+        of_arms = self._draws[site] = {name: it for name, it in self._draws.get(site, {}).items() if name in said}
         for entry in held.bulletin.arms:
             mean = self._counting.mean_of(entry)
             if mean is None:
@@ -484,10 +563,10 @@ class Board:
 
     def stored(self) -> list[BoardRow]:
         """All of it."""
-        return [self._stored(site) for site in self.sites]
+        return [self._stored(site) for site in sorted({*self._sites, *self._dropped})]
 
     def _stored(self, site: str) -> BoardRow:
-        return BoardRow(site, tuple(Kept(it.signed, it.since) for it in self._sites[site].candidates()))
+        return BoardRow(site, tuple(Kept(it.signed, it.since) for it in self._all_of(site)))
 
     def mark_saved(self, rows: Iterable[BoardRow]) -> None:
         """These are on disk, as they were."""

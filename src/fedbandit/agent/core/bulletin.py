@@ -17,6 +17,7 @@ from typing import Any, NoReturn, cast
 
 from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
 from fedbandit.checks import LARGEST_FLOAT, InvalidArgument, whole_number
+from fedbandit.strict_json import MAX_DEPTH, TooDeep, check_depth
 
 __all__ = [
     "CENTURY",
@@ -173,10 +174,13 @@ def decode(body: bytes, num_columns: int) -> Bulletin:
     if len(body) > MAX_BODY:
         raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {MAX_BODY} bytes")
     try:
+        check_depth(body)
         read: object = json.loads(body.decode(), parse_constant=_refuse_constant)
     except InvalidArgument:
         raise
-    except (ValueError, RecursionError):
+    except TooDeep:
+        raise InvalidArgument("bulletin", f"{len(body)} bytes", f"JSON, at most {MAX_DEPTH} levels deep") from None
+    except ValueError:
         raise InvalidArgument("bulletin", f"{len(body)} bytes", "JSON") from None
     it = cast(dict[str, Any], read)
     if type(read) is not dict or tuple(it) != _FIELDS:

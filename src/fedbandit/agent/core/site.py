@@ -516,9 +516,14 @@ class Site:
     def _rows_of(self, entries: Iterable[ArmEntry]) -> dict[str, tuple[object, ...]]:
         return {it.name: (it.row, it.releases) for it in entries if it.releases}
 
-    def have(self) -> Have:
-        """What this site has of each other; of itself only once all neighbours have shown what they have of it."""
-        have = self.board.have()
+    def have(self, to: str = "") -> Have:
+        """What this site has of each other; of itself only once all neighbours have shown what they have of it.
+
+        A neighbour is told which of its places are used, also by what a revoked certificate has signed.
+        """
+        have, theirs = self.board.have(), self.board.version_for(to)
+        if theirs != have.get(to) and theirs is not None:
+            have = {**have, to: theirs}
         if self.run == 0 or not any(map(self.presence.asks, self.neighbours)):
             return have
         return {name: version for name, version in have.items() if name != self.name}
@@ -758,6 +763,12 @@ class Site:
     def refuse(self, names: Collection[str]) -> Step[None]:
         """These do not count, and their bulletins are neither taken nor passed on: the configuration says so."""
         self.board.refuse([name for name in names if name != self.name])
+        self._is_stale = True
+        return Step(None)
+
+    def revoke(self, signers: Collection[bytes]) -> Step[None]:
+        """What these have signed does not count; a bulletin of the same site that another has signed does."""
+        self.board.revoke(signers)
         self._is_stale = True
         return Step(None)
 

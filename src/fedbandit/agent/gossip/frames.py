@@ -142,7 +142,7 @@ def terms_in(refusal: Refusal, most: int) -> Mapping[str, Any]:
         raise FrameError(f"terms must have at most {most} bytes, not {len(refusal.terms)}")
     try:
         terms = parse_json(refusal.terms)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FrameError(f"terms must be JSON: {error}") from None
     if not isinstance(terms, dict):
         raise FrameError("terms must be a JSON object")

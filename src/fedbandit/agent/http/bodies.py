@@ -271,8 +271,9 @@ def _parsed(raw: bytes, body: str) -> dict[str, Any]:
     except strict_json.DuplicateKey as error:
         says = f"{shortened(repr(error.key))} appears twice in the body"
         raise HttpError(422, "invalid", says, shortened(error.key), body) from None
-    except (ValueError, RecursionError):
-        says = f"the body is not JSON; it must be {body}"
+    except ValueError as error:
+        is_deep = isinstance(error, strict_json.TooDeep)
+        says = f"{f'in the body, {error}' if is_deep else 'the body is not JSON'}; it must be {body}"
         raise HttpError(400, "invalid_json", says, "body", body) from None
     if not isinstance(found, dict):
         raise HttpError(422, "invalid", f"the body must be {body}", "body", body)
