@@ -156,8 +156,22 @@ def test_a_warning_is_logged_in_full_when_it_begins_and_in_short_when_it_ends(ca
     assert [(it.levelname, it.message) for it in caplog.records] == [
         ("WARNING", long),
         ("INFO", "an arm is suspended"),
-        ("INFO", f"no longer: {long[:57]}..."),
+        ("INFO", f"no longer: {long}"),
         ("INFO", "no longer: an arm is suspended"),
+    ]
+
+
+def test_a_warning_ends_once_when_all_of_it_is_over_and_not_when_its_words_change(caplog):
+    caplog.set_level(logging.INFO)
+    log = WarningLog(logging.getLogger("test"))
+    first, second = "nothing is released until all have answered. It waits for east, west.", "arms are stopped: a"
+    log.notice([first, second])
+    log.notice([first.replace("east, ", ""), f"{second}, b"])
+    assert len(caplog.messages) == 4
+    log.notice(())
+    assert caplog.messages[4:] == [
+        "no longer: nothing is released until all have answered",
+        "no longer: arms are stopped",
     ]
 
 

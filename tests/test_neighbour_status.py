@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedbandit.agent.gossip.links import SILENT_AFTER, NeighbourStatus
+from fedbandit.agent.gossip.links import SILENT_AFTER, SUSPECTED_FOR, NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.process.config import Neighbour
 from live import Driver
@@ -49,11 +49,18 @@ def test_a_reason_is_logged_once_until_it_changes(south, caplog):
     assert south.failures == 4
 
 
-def test_two_processes_of_one_name_are_suspected_once(south, caplog):
-    for _ in range(3):
-        south.suspect("two processes have the name south")
-    assert caplog.messages == ["south: two processes have the name south"]
-    assert south.suspicion == "two processes have the name south"
+def test_two_processes_of_one_name_are_suspected_until_one_is_silent(south, caplog):
+    caplog.set_level("INFO")
+    for k in range(3):
+        south.suspect(f"two processes have the name south: {k}", 100.0 * k)
+    words = "two processes have the name south: 0, since 1970-01-01 00:00 UTC"
+    assert (caplog.messages, south.suspicion) == ([f"south: {words}"], words)
+    south.opened(200.0, dialled=False)
+    south.notice_silence(200.0 + SUSPECTED_FOR - 1.0)
+    assert south.suspicion == words
+    south.notice_silence(200.0 + SUSPECTED_FOR)
+    assert south.suspicion is None
+    assert caplog.messages[-1] == f"south: no longer: {words}"
 
 
 class TestState:

@@ -21,9 +21,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fedbandit.agent.client import AgentError, Client
 from fedbandit.agent.core.answer import Holdout
 from fedbandit.agent.core.arms import ArmChange, ArmChanged, Arms
 from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_holdout
+from fedbandit.agent.core.release_guard import Doubt
 from fedbandit.agent.http.snapshot import needs_a_person
 from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.process.config import ROLES
@@ -196,6 +198,30 @@ def test_a_site_with_few_patients_is_a_note():
     )
 
 
+def test_a_copy_is_not_confirmed_while_another_process_is_linked(tmp_path):
+    """Fails if the operator can confirm both: each would release the same rewards."""
+    twin = "another process with the name north is linked, from 192.0.2.7, and answers"
+    with serving(tmp_path, doubts=True) as served:
+        presence = served.driver._presence
+        presence.doubt, presence._is_fresh = Doubt("unconfirmed"), True
+        assert "held: unconfirmed: nothing is released until all neighbours have answered" in status(served.url)[1]
+        link = served.driver.links.statuses["east"]
+        link.failed(f"it refuses: {twin}")
+        code, said = status(served.url)
+        assert code == 1
+        told = "another process runs as this site: stop it first"
+        assert f"held: unconfirmed: {told}, or this one. east is linked with it, and it answers" in said
+        assert "'fedbandit confirm'" not in said
+        with Client(served.url) as client:
+            with pytest.raises(AgentError, match=told):
+                client.confirm()
+            assert presence.doubt is not None
+            link.failed("no answer")
+            client.confirm()
+        assert presence.doubt is None
+        assert "held: " not in status(served.url)[1]
+
+
 def test_members_are_listed_with_what_is_odd(tmp_path):
     """Also which have not acknowledged a stop."""
     with serving(tmp_path, neighbours=()) as served:
@@ -208,6 +234,7 @@ def test_members_are_listed_with_what_is_odd(tmp_path):
     rows = {line.split()[0]: line for line in said.splitlines() if " s ago " in line}
     assert rows["east"].split()[1] == "counts"
     assert rows["west"].split()[1] == "excluded"
+    assert rows["west"].endswith("excluded: wrong")
     assert "two bulletins with one number" in rows["south"]
     assert "stop not acknowledged: none: east, south, west" in said
 

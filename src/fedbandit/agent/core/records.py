@@ -292,6 +292,10 @@ class Refused(RuntimeError):
     """An event that changed nothing."""
 
 
+class AnotherRuns(Refused):
+    """Refused: a neighbour is linked with another process of this name, and it answers."""
+
+
 class DecisionNotFound(Refused):
     """The application's mistake: no decision has this id, or it has expired."""
 

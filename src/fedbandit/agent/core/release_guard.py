@@ -335,8 +335,11 @@ class Presence:
                     "'fedbandit restore'."
                 )
             case Doubt("split-brain", by):
+                shown = f"{by} has shown a bulletin that this one has not made"
+                if by == "its file":
+                    shown = "a bulletin in its own file was made by another process"
                 yield (
-                    f"another process speaks as this site: {by} has shown a bulletin that this one has not made. "
+                    f"another process speaks as this site: {shown}. "
                     "Neither releases anything. Stop one of them, then tell the other: 'fedbandit confirm'."
                 )
             case _:

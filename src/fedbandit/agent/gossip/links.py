@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from typing import Any
@@ -54,6 +55,12 @@ BATCH, QUICK = 16, 0.001
 
 NOT_OPEN_YET, CHAINS = 4, 256
 """Of one neighbour: the most connections that have not said ``Have``, and certificates that no bulletin has used."""
+
+TWIN = "another process with the name {} is linked"
+"""Why the second of two processes with one name is refused."""
+
+SUSPECTED_FOR = 300.0
+"""Seconds without a call of a second process, after which there is one of a name again: it dials once a minute."""
 
 SILENT_AFTER = 60.0
 """Seconds without a link after which a neighbour that dials us is called silent."""
@@ -114,6 +121,7 @@ class NeighbourStatus:
     last_error: str | None = None
     differs: str | None = None
     suspicion: str | None = None
+    suspected_at: float = 0.0
     paused_until: float | None = None
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
@@ -150,14 +158,18 @@ class NeighbourStatus:
             self._log(logging.WARNING, difference)
         self.differs = self.last_error = difference
 
-    def suspect(self, reason: str) -> None:
-        """Two processes seem to have its name."""
-        if reason != self.suspicion:
-            self._log(logging.WARNING, reason)
-        self.suspicion = reason
+    def suspect(self, reason: str, now: float) -> None:
+        """Two processes seem to have its name; no longer, once the other has not called for ``SUSPECTED_FOR`` seconds."""
+        if self.suspicion is None:
+            self.suspicion = f"{reason}, since {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC"
+            self._log(logging.WARNING, self.suspicion)
+        self.suspected_at = now
 
     def notice_silence(self, now: float) -> None:
-        """Notice a neighbour that should dial us and has not for ``SILENT_AFTER`` seconds."""
+        """Notice a neighbour that should dial us and has not for ``SILENT_AFTER`` seconds; and who calls no more."""
+        if self.suspicion is not None and now - self.suspected_at >= SUSPECTED_FOR:
+            self._log(logging.INFO, f"no longer: {self.suspicion}")
+            self.suspicion = None
         since = self.began if self.since is None else self.since
         if not self.linked and not self.silent and now - since >= SILENT_AFTER:
             self.silent = True
@@ -363,7 +375,7 @@ class Links:
         if self._listener is not None:
             self._listener.close()
         links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(self._end(link, "stopping") for link in links))
+        await asyncio.gather(*(self._end(link, "its agent was stopped") for link in links))
         tasks = [*self._tasks, *(() if self._tending is None else (self._tending,))]
         for task in tasks:
             task.cancel()
@@ -542,8 +554,9 @@ class Links:
         while old.is_open and old.heard_at == asked and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
         if link.connection is old and old.is_open and old.heard_at != asked:
-            link.status.suspect(f"two processes have the name {link.name}: {old.address} and {connection.address}")
-            words = f"another process with the name {link.name} is linked, from {old.address}, and answers"
+            addresses = f"{old.address} and {connection.address}"
+            link.status.suspect(f"two processes have the name {link.name}: {addresses}", self._clock())
+            words = f"{TWIN.format(link.name)}, from {old.address}, and answers"
             self._refuse(None, connection, "two processes", words)
         elif link.connection in (old, None):
             self._adopt(link, connection, have)

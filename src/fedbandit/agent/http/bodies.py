@@ -23,6 +23,7 @@ from fedbandit.checks import InvalidArgument, closest, shortened
 # ---------------------------------------------------------------- errors
 
 Code = Literal[
+    "another_process",
     "arm_stopped",
     "busy",
     "cancelled",
@@ -137,6 +138,7 @@ _ERRORS: dict[type[Exception], tuple[int, Code, str | None, str | None]] = {
     records.DecisionCancelled: (409, "cancelled", None, None),
     records.Rewarded: (409, "rewarded", "decision_id", None),
     records.WindowOver: (409, "window_over", "decision_id", None),
+    records.AnotherRuns: (409, "another_process", None, None),
     FileIsOld: (409, "file_is_old", None, None),
     FileIsCurrent: (409, "file_is_current", None, None),
     records.HorizonReached: (409, "horizon_reached", None, None),

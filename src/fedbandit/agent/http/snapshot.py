@@ -203,8 +203,8 @@ _MOST_NAMED = 12
 def needs_a_person(state: models.SiteState) -> list[str]:
     """A line for each thing that needs a person: warnings that somebody can end, and neighbours out of reach."""
     said = [warning for warning in state.warnings if warning not in (*state.warnings_of_terms, *state.notes)]
-    if state.held is not None and not said:
-        said.append(f"nothing is released ({state.held})")
+    if state.held is not None:  # its sentence is the first
+        said[:1] = [f"held: {state.held}: {said[0]}" if said else f"held: {state.held}"]
     if state.arms_waiting and not said:
         many = "1 change of the arms waits"
         if state.arms_waiting > 1:

@@ -165,8 +165,8 @@ class ReceiptBody(_StateModel):
     has_it: bool = Field(description="its bulletin says that it knows the change, and no resume of it")
     resumed_by: str | None = Field(
         default=None,
-        description="whose resume of the arm it knows: its own, then it gives the arm; that of another, then it may have "
-        "accepted that",
+        description="whose resume of the arm it knows: its own, then it gives the arm; that of another, then it may "
+        "have accepted that",
     )
     last_heard: float | None = Field(
         description="when its newest bulletin arrived here, in seconds since 1970; null: it has none here"

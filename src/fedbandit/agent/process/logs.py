@@ -11,7 +11,6 @@ from typing import Literal
 from fedbandit.agent.core.decisions import Expired, Retention
 from fedbandit.agent.core.notices import Note
 from fedbandit.agent.process.config import SiteConfig
-from fedbandit.checks import shortened
 
 # ---------------------------------------------------------------- lines
 
@@ -54,6 +53,11 @@ def begin_log(form: LogFormat, level: LogLevel) -> None:
 _NUMBER = r"(?<![\w.-])[0-9][0-9.,e+%-]*(?!\w)"  # not one within a name, such as north-2
 
 
+def _head(warning: str) -> str:
+    """What it is about: the words up to a colon, or to the end of a sentence; those after it may change meanwhile."""
+    return re.split(r"[:.;] ", warning, maxsplit=1)[0].rstrip(".")
+
+
 class WarningLog:
     """What was said: the numbers in a warning may change while it lasts."""
 
@@ -71,9 +75,10 @@ class WarningLog:
         for key, warning in now.items():
             if key not in self._said:
                 self._log.log(logging.INFO if isinstance(warning, Note) else logging.WARNING, "%s", warning)
-        for key, warning in self._said.items():
-            if key not in now:
-                self._log.info("no longer: %s", shortened(warning, 60))  # it was told in full
+        lasting = {_head(key) for key in now}
+        ended = {_head(key): _head(it) for key, it in self._said.items() if _head(key) not in lasting}
+        for words in ended.values():
+            self._log.info("no longer: %s", words)
         self._said = now
 
     def _key(self, warning: str) -> str:

@@ -20,6 +20,7 @@ from fedbandit.agent.core.bulletin import MAX_RUN
 from fedbandit.agent.core.decisions import Outcome, Request, Retention, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
+    AnotherRuns,
     ArmChanged,
     DecisionRecord,
     Forgotten,
@@ -38,7 +39,7 @@ from fedbandit.agent.disk.secret_files import read_public
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
 from fedbandit.agent.disk.witness import LASTS as WITNESS_LASTS
 from fedbandit.agent.disk.witness import Witness, memory_folder
-from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.links import TWIN, Links
 from fedbandit.agent.gossip.listener import Listener, Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.bodies import error_of
@@ -264,6 +265,8 @@ class Agent:
 
     async def confirm(self) -> None:
         """Take the operator's word that this process is the only one of its name, and its file the latest."""
+        if (twin := self._twin) is not None and self._presence.doubt is not None:
+            raise AnotherRuns(f"another process runs as this site: stop it first. {twin}")
         await self.site.do(lambda site: site.confirm(self._new_run()))
         _LOG.warning("the operator confirms that this data folder is the latest")
 
@@ -537,7 +540,22 @@ class Agent:
         return self._past.history((await self.arms()).names)
 
     def _warnings(self, site: Site) -> list[str]:
-        return [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]
+        said = [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]
+        if (twin := self._twin) is None:
+            return said
+        words = f"another process runs as this site: stop it first, or this one. {twin}"
+        if site.doubt is not None and site.doubt.why == "unconfirmed":
+            said = said[1:]  # it offers to confirm, which is refused
+        return [words, *said]
+
+    @property
+    def _twin(self) -> str | None:
+        """Which neighbours are linked with another process of this name, in words: they refuse this one for that."""
+        words = TWIN.format(self.config.name)
+        found = [name for name, it in self.links.statuses.items() if not it.linked and words in (it.last_error or "")]
+        if not found:
+            return None
+        return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} linked with it, and it answers"
 
     def _notice_expiry(self) -> None:
         """Log once a day that the certificate expires soon."""
