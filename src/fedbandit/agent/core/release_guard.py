@@ -14,6 +14,10 @@ rewards were released since it was copied. So rewards that it holds and that are
 dropped, and never released again: those of open batches, those that wait for their window, and those of decisions that
 are still open. What it has released stays the site's own, as others know it. What was decided after the start of the
 present process, or since it found that another has a copy of its file, stays as it is.
+
+A process that was cut off does not know whether a copy of its file was confirmed elsewhere meanwhile. So when a
+neighbour claims to have a bulletin of this site that this process has not made, none of its own is shown to anybody
+until the neighbour has shown it. If it is another process's, what this one has released alone stays withheld.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +32,11 @@ from fedbandit.agent.core.records import Forgotten, Known, Numbering, Record, Re
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
+HISTORY = 1000
+"""Own bulletins that a process remembers to have made. A neighbour that names an older one is asked to show it."""
+
 __all__ = [
+    "HISTORY",
     "Doubt",
     "FileIsCurrent",
     "FileIsOld",
@@ -56,7 +64,8 @@ class Doubt:
     * ``old``: a bulletin of this site shows what its file does not know
     * ``split-brain``: another process of this name has spoken since this one started
 
-    ``by`` is the neighbour that has shown it; ``proof`` says in words what.
+    ``by`` is the neighbour that has shown it; ``proof`` says in words what. Where a process was sure until a neighbour
+    claimed to have what it has not made, ``unconfirmed`` is by that neighbour.
     """
 
     why: Literal["unconfirmed", "old", "split-brain"]
@@ -112,8 +121,13 @@ class Presence:
         self._before: tuple[int, Doubt | None] = 0, None  # the last new incarnation, and the doubt that it ended
         self._has_spoken = False
         self._answered: set[str] = set()
+        self._was_answered = False  # by anybody, since it started
         self._confirmed_by: set[str] = set()
         self._claimed: dict[str, bytes] = {}  # which own bulletin a neighbour has, if it is yet to be seen here
+        self._disbelieved: set[str] = set()  # the operator has confirmed this process against their claims
+        self._made: dict[Place, bytes] = {}  # the latest of this process, oldest first
+        self.rival: Bulletin | None = None
+        """The newest bulletin of another process, while it holds this one."""
         self._in_doubt: set[bytes] = set()  # digests of what this process has made while it was in doubt
         self._opened_releases: Mapping[str, int] = {}
 
@@ -146,7 +160,7 @@ class Presence:
         self.highest, self._incarnation = self.opened, self.opened[0]
 
     def _trust(self) -> None:
-        self.doubt, self._is_fresh = None, False
+        self.doubt, self._is_fresh, self.rival = None, False, None
         self._in_doubt.clear()
 
     # ---------------------------------------------------------------- what this site shows
@@ -160,6 +174,9 @@ class Presence:
     def made(self, place: Place, digest: bytes) -> None:
         """This process has made a bulletin."""
         self.highest, self._incarnation = max(self.highest, place), place[0]
+        self._made[place] = digest
+        if len(self._made) > HISTORY:
+            del self._made[next(iter(self._made))]
         if self.doubt is not None:
             self._in_doubt.add(digest)
 
@@ -167,13 +184,31 @@ class Presence:
         """Whether a neighbour has yet to show which bulletin of this site it holds: it is not told which is here."""
         return neighbour not in self._answered
 
+    @property
+    def _is_challenged(self) -> bool:
+        """Whether it was sure, and waits for a neighbour to show what it claims to have."""
+        return self.doubt is not None and self.doubt.why == "unconfirmed" and bool(self.doubt.by)
+
     def is_withheld(self, own: Bulletin, digest: bytes, neighbours: Collection[str]) -> bool:
-        """Whether the newest own bulletin is shown to nobody yet.
+        """Whether an own bulletin is shown to nobody yet.
 
         In doubt it would only repeat what the file says, and whoever passes it on would seem to know it. A new file
-        first takes back what neighbours have of this site, which its first bulletin would replace.
+        first takes back what neighbours have of this site, which its first bulletin would replace. And where another
+        process may have released the same rewards, or has, only rows that others know are shown: with them, two
+        bulletins with one number still are a proof.
         """
-        if self.run == 0 or digest in self._in_doubt:
+        if self.run == 0:
+            return False
+        if self._is_challenged:
+            return own.run in self._runs
+        if self.rival is not None and own.run in self._runs:
+            known = self.rival.by_arm
+            return any(
+                it.releases
+                and (it.name not in known or (it.releases, it.row) != (known[it.name].releases, known[it.name].row))
+                for it in own.arms
+            )
+        if digest in self._in_doubt:
             return False
         return (self.is_new and bool(neighbours)) or (self.doubt is not None and self.doubt.why == "unconfirmed")
 
@@ -182,22 +217,36 @@ class Presence:
     @property
     def is_new(self) -> bool:
         """Whether no neighbour has ever shown what it has of this site."""
-        return not self._has_spoken and not self._answered
+        return not self._has_spoken and not self._was_answered
 
     def receive_have(self, by: str, version: Version | None, is_known: bool) -> None:
         """A neighbour says what it has of this site. ``is_known``: that bulletin is here.
 
         If it is not, the neighbour sends it, since it was not told what is here.
         """
+        is_mine = version is not None and self._made.get(version.place) == version.digest
         if version is None:
             self._answered.add(by)
-        elif is_known:
+            self._was_answered = True
+        elif is_known or is_mine:
             self._answer(by, version.digest)
         else:
             self._claimed[by] = version.digest
+            self._challenge(by, version.place)
+            return
+        self._claimed.pop(by, None)
+
+    def _challenge(self, by: str, place: Place) -> None:
+        """A process that is sure hears of a bulletin that it has not made since it opened its file."""
+        is_lost = self.first == 0 and self.is_new
+        is_sure = self.run != 0 and (self.doubt is None or self._is_challenged)
+        if is_sure and not is_lost and by not in self._disbelieved and place > max(self.opened, self.answers):
+            self.doubt = self.doubt or Doubt("unconfirmed", by)
+            self._answered.discard(by)
 
     def _answer(self, by: str, digest: bytes) -> None:
         self._answered.add(by)
+        self._was_answered = True
         if digest not in self._in_doubt:
             self._confirmed_by.add(by)
 
@@ -222,6 +271,8 @@ class Presence:
 
         If the other has opened a file of this process's time, or of its start, both may hold the same decisions.
         """
+        if it.run not in self._runs or it.place > mine:
+            self.rival = it if self.rival is None else max(self.rival, it, key=lambda known: known.place)
         knows_this = self.opened < it.opened <= mine
         known = releases if knows_this else self._opened_releases
         lacking = [entry for entry in it.arms if entry.releases > known.get(entry.name, 0)]
@@ -254,6 +305,7 @@ class Presence:
         for known in (self._answered, self._confirmed_by):
             known.discard(neighbour)
         self._claimed.pop(neighbour, None)
+        self._disbelieved.discard(neighbour)
 
     def is_waiting(self, neighbours: Collection[str]) -> Literal["for one", "for some", "for none", "no"]:
         """For whom a process waits before it releases: nobody knows its file, not all, or all have answered; or not."""
@@ -261,12 +313,15 @@ class Presence:
             return "no"
         if self.waits_for(neighbours):
             return "for some"
-        return "for none" if self._confirmed_by or not self._has_spoken else "for one"
+        return "for none" if self._is_challenged or self._confirmed_by or not self._has_spoken else "for one"
 
     def waits_for(self, neighbours: Collection[str]) -> tuple[str, ...]:
         """The neighbours that have not answered a process which waits."""
-        is_waiting = self.doubt is not None and self.doubt.why == "unconfirmed"
-        return tuple(name for name in neighbours if is_waiting and name not in self._answered)
+        if self.doubt is None or self.doubt.why != "unconfirmed":
+            return ()
+        if self._is_challenged:
+            return tuple(name for name in neighbours if name in self._claimed and name not in self._answered)
+        return tuple(name for name in neighbours if name not in self._answered)
 
     def go_on(self, neighbours: Collection[str]) -> bool:
         """Every neighbour has answered, and the driver has waited for another process to speak; whether it goes on."""
@@ -277,7 +332,7 @@ class Presence:
 
     def pause(self, run: int) -> None:
         """The process has stood still: another may have been started with its file meanwhile. It asks again."""
-        if self.run and self.doubt is None:
+        if self.run and (self.doubt is None or self._is_challenged):
             self._rename(run)
             self.doubt = Doubt("unconfirmed")
             for known in (self._answered, self._confirmed_by, self._claimed):
@@ -295,6 +350,7 @@ class Presence:
             )
         if has_conflict or (self.doubt is not None and self.doubt.why == "split-brain"):
             self.answers = self.highest
+        self._disbelieved |= self._claimed.keys()
         self._rename(run)
         self._trust()
 
@@ -323,6 +379,12 @@ class Presence:
         match doubt:
             case Doubt("unconfirmed"):
                 whom = f"It waits for {', '.join(waits_for)}." if waits_for else "They are being asked."
+                claim = [name for name in waits_for if name in self._claimed]
+                if claim:
+                    whom += (
+                        f" {', '.join(claim)} claims to have a bulletin of this site that is not in this folder, and "
+                        "has not shown it. If it never does, it is wrong, or lies."
+                    )
                 yield (
                     f"nothing is released until all neighbours have answered that this data folder is the latest. "
                     f"{whom} That happens by itself. Only if they will not, and no copy of the folder has run since it "

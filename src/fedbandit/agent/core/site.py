@@ -475,7 +475,7 @@ class Site:
         self._published_at, self._is_stale = at, True
         self._is_urgent = self._is_urgent and self.doubt is not None
         why = "" if self.doubt is None else self.doubt.why
-        return self._step(signed if self._is_shown(signed.digest) else None, OwnBulletin(signed, why))
+        return self._step(signed if self._is_shown(signed) else None, OwnBulletin(signed, why))
 
     def _draft(self) -> None:
         """What this site has released counts here at once, before it is published."""
@@ -506,6 +506,8 @@ class Site:
 
     def _told(self, own: Bulletin | None) -> tuple[ArmEntry, ...]:
         """What a bulletin says of the arms; those that are unknown here, and with a doubt all, as the last one said."""
+        if self.doubt is not None and self.presence.rival is not None:  # others know that, and not what is new here
+            own = self.presence.rival
         before: dict[str, ArmEntry] = {} if own is None else dict(own.by_arm)
         mine = {it.name: it for it in self._entries()}
         if self.doubt is not None:
@@ -535,11 +537,15 @@ class Site:
         """
         missing, own = self.board.newer_than(have), self.board.to_send(self.name)
         asked = [] if to in have else self.board.kept(to)
-        return [*asked, *(it for it in missing if it not in asked and (it not in own or self._is_shown(it.digest)))]
+        return [*asked, *(it for it in missing if it not in asked and (it not in own or self._is_shown(it)))]
 
-    def _is_shown(self, digest: bytes) -> bool:
+    def _is_shown(self, signed: Signed) -> bool:
         own = self.board.held(self.name)
-        return own is None or not self.presence.is_withheld(own.bulletin, digest, self.neighbours)
+        if own is None or self.run == 0:
+            return True
+        is_newest = own.signed.digest == signed.digest
+        it = own.bulletin if is_newest else decode(signed.body, len(self.terms.page.published_names))
+        return not self.presence.is_withheld(it, signed.digest, self.neighbours)
 
     def receive_have(self, by: str, have: Have) -> Step[None]:
         """A neighbour says what it has; ``newer_than`` is what it lacks."""
