@@ -387,6 +387,7 @@ THOMPSON = Page(
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
 PROVED = RADIUS._replace(
     averaged=("centre", "missing", "variance", "noise", "coefficient", "price"),
+    columns=("value", "share", "releases", "variance", "noise", "largest"),
     decide=decide_by_proved_radius,
     published=published_for_proof,
     combine=combine_for_proof,
