@@ -18,6 +18,7 @@ from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
 from fedbandit.agent.core.board import Board, Version
 from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_TIME, ArmEntry, Bulletin, Signed, decode
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.http.bodies import HttpError, read_object
 from fedbandit.checks import InvalidArgument
 from fedbandit.strict_json import TooDeep, parse_json
 
@@ -540,6 +541,8 @@ def test_json_may_be_eight_deep():
     ):
         with pytest.raises(TooDeep, match="more than 8 deep"):
             parse_json(text.encode())
+    with pytest.raises(HttpError, match="in the body, lists and objects are more than 8 deep; it must be an object"):
+        read_object(b'{"a":' * 9 + b"1" + b"}" * 9, ("a",), "an object")
     start = perf_counter()
     for text in ('"' + '\\"' * 60_000, '"a' * 40_000, '"' + "\\" * 120_000):
         with pytest.raises(ValueError, match=r"Expecting|Unterminated|Extra"):

@@ -7,6 +7,8 @@ Of each site a board keeps a few bulletins, chosen by what they say and never by
   or somebody has its key. The lowest place counts, and there the two smallest digests;
 * with a conflict, the newest bulletin before it. The site counts with that until its operator has answered: until its
   newest bulletin ``answers`` for the place.
+* beside these, the newest that a certificate has signed which is revoked by now: it is dropped, and shown to its own
+  site only, which so knows which places are used. The site itself is not refused: another certificate may sign for it.
 
 So ``merge`` is idempotent and commutative, and a place never falls: a join-semilattice. Two boards that have exchanged
 what ``newer_than`` gives are equal; with conflicts of which only one knew, after three exchanges at most. What is
@@ -509,7 +511,8 @@ class Board:
         found = {name: list(said) for name, said in self._odd.items()}
         for it in counting:
             first = self._first.get(it.bulletin.site, it)
-            made = min(it.bulletin.at / 1000.0, now) - first.bulletin.at / 1000.0  # the first may have come late
+            # The first may be an old one, shown again. Who lies in its times is not named, and counts no more for that.
+            made = min(it.bulletin.at / 1000.0, now) - first.bulletin.at / 1000.0
             elapsed = max(now - first.since, made)
             if said := beyond_rate(self._terms, it.bulletin.decisions, first.bulletin.decisions, elapsed):
                 found.setdefault(it.bulletin.site, []).append(said)
