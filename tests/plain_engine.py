@@ -24,7 +24,8 @@ class PlainEngine:
     """All agents of a policy on a tape. ``rule``: the policy's own links, all of them present.
 
     ``n_max_by_exchange``: n~ travels over the tape's edge, with releases as in a bulletin of a live site, and not from
-    all neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; default: alike.
+    all neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; by default
+    alike.
     """
 
     def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False, shares=None):
@@ -86,9 +87,7 @@ class PlainEngine:
         if self.spreads:
             self._publish()
         if announces and n_max is None:
-            for i, board in enumerate(self.boards):
-                said = [self.counts[j, board[j][0]] for j in board]
-                self.seen[i].n_max[:] = map(max, self._announced()[i], *said)
+            self._count_on_boards()
         self._believe(before)
         if self.page.meet is not None:
             self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
@@ -207,6 +206,11 @@ class PlainEngine:
         own = self._announced()
         nearby = [[self.seen[j].n_max for j in self.tape.graph.neighbours[i]] for i in self.agents]
         return [[max(own[i][k], *(n_max[k] for n_max in nearby[i])) for k in self.arms] for i in self.agents]
+
+    def _count_on_boards(self):
+        for i, board in enumerate(self.boards if self.page.announced is not None else ()):
+            said = [self.counts[j, board[j][0]] for j in board]
+            self.seen[i].n_max[:] = map(max, self._announced()[i], *said)
 
     def _heard_by_exchange(self, t):
         known = [[*map(max, own, seen.n_max)] for own, seen in zip(self._announced(), self.seen, strict=True)]

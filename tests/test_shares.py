@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Problem, Result, Shares, simulate
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import SiteDraws
 from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
@@ -22,7 +22,7 @@ from fedbandit.simulation.run import check_call, compiled_policy
 from fedbandit.world import graph
 from late_engine import settings_of
 from plain_engine import PlainEngine
-from sites_on_tape import tape_on_the_grid
+from sites_on_tape import all_from_the_start, tape_on_the_grid
 
 CONTROL = Shares(1, 0.25, 0.05)
 PROBLEM = Problem.random(3, 3, graph.path(3), seed=4, rewards="bernoulli")
@@ -55,23 +55,23 @@ class SharingEngine(PlainEngine):
 
     def __init__(self, tape, page, terms, shares, draws, **options):
         super().__init__(tape, page, terms, **options)
-        self.shares, self.draws = shares, draws
+        self.by_share, self.draws = shares, draws
 
     def _decide(self, t, i):
-        others = [k for k in self.arms if k != self.shares.control]
+        others = [k for k in self.arms if k != self.by_share.control]
         draws = SimpleNamespace(u=self.tape.picks[t - 1, i], normals=self.tape.normals[t - 1, i].tolist())
         me, seen = narrowed(self.page, self.terms[i], self.me[i], self.seen[i], others)
         said = others[self.page.decide(me, self.terms[i], seen, time_of(t), draws)]
         widen(self.page, self.me[i], me, others)
-        return shared(self.draws[t - 1, i], self.shares, self.arms, said)
+        return shared(self.draws[t - 1, i], self.by_share, self.arms, said)
 
 
 def compiled_arms(tape, policy, shares, draws):
     """The arms of the simulator's rounds on a tape."""
     agents, arms = tape.rewards.shape[1:]
-    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, 1.0, tape.reward_range)
+    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, 1.0, tape.reward_range, gossip=tape.gossip)
     plan = compiled_policy(policy, problem, tape.horizon, settings=settings_of(tape, problem), shares=shares)
-    population = layout.new_population(plan.page, plan.terms, arms, shares=plan.shares)
+    population = layout.new_population(plan.page, plan.terms, arms, shares=plan.shares, releasing=plan.releasing)
     fixed = layout.TapeArrays(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals, draws)
     zero, theta, world = np.uint64(0), np.zeros((agents, arms)), layout.world_of(problem)
     for t in range(tape.horizon + 1):
@@ -91,7 +91,7 @@ def compiled_arms(tape, policy, shares, draws):
 )
 def test_decisions_by_share_in_plain_python_and_compiled(policy):
     """The same arms in every round. The arm that the index would choose among all is the control arm."""
-    tape, _ = tape_on_the_grid(graph.path(3), 3, 400, 5, 0.0, 1.0, 1.0)
+    tape, _ = tape_on_the_grid(graph.path(3), 3, 400, 5, 0.0, 1.0, 1.0, "averages")
     tape.rewards[:, :, 1] = np.sqrt(tape.rewards[:, :, 1])
     draws = np.random.default_rng(6).random((400, 3))
     problem = Problem.gaussian(np.zeros((3, 3)), tape.graph, 1.0, tape.reward_range)
@@ -120,6 +120,7 @@ def test_live_sites_share_as_the_simulator_does(policy):
     network = MemoryNetwork(
         terms, [("a0", "a1"), ("a1", "a2")], noise=lambda _, count: [int(noise[pulls[now["at"]], *now["at"]])] * count
     )
+    all_from_the_start(network)
 
     def play(t, i, given):
         decision = network.decide(names[i], given)

@@ -6,7 +6,7 @@ The beliefs are independent normals, mean and spread those of the index. Chances
 from collections.abc import Sequence
 from math import erfc, exp, sqrt
 
-__all__ = ["SURE", "error_of_difference", "expected_loss", "is_sure", "least_known", "surest_after", "widening"]
+__all__ = ["SURE", "error_of_difference", "expected_loss", "is_sure", "surest_after", "widening"]
 
 SURE = 0.99
 """The chance of being best from which an answer may count as settled.
@@ -36,22 +36,6 @@ def widening(own_variance: float, taken: float, variance_of_all: float) -> float
     others claim, nobody gets surer than the index is.
     """
     return sqrt(max(1.0, variance_of_all / (taken * own_variance)))
-
-
-def least_known(parts: Sequence[tuple[float, float]], most: int, own: tuple[float, float]) -> list[int]:
-    """Which ``most`` sites make the sum of w^2 V over the sum of w largest, ``own`` added to both.
-
-    Parts are w and w^2 V of each, w > 0. For a ratio r the best are those with the largest w^2 V - r w; theirs is the
-    next r, until it grows no more (Dinkelbach 1967).
-    """
-    ratio = 0.0
-    while True:
-        chosen = sorted(range(len(parts)), key=lambda i: ratio * parts[i][0] - parts[i][1])[:most]
-        doubt = own[1] + sum(parts[i][1] for i in chosen)
-        found = doubt / (own[0] + sum(parts[i][0] for i in chosen))
-        if found <= ratio:  # never smaller but for rounding: it ends
-            return chosen
-        ratio = found
 
 
 def expected_loss(means: Sequence[float], spreads: Sequence[float], leader: int) -> float:
