@@ -22,7 +22,8 @@ from sites_on_tape import all_from_the_start
 
 def late_problem(tape, **late):
     """The world of a tape, with late rewards."""
-    return Problem.gaussian(np.zeros(tape.rewards.shape[1:]), tape.graph, tape.sigma, tape.reward_range, **late)
+    means = np.zeros(tape.rewards.shape[1:])
+    return Problem.gaussian(means, tape.graph, tape.sigma, tape.reward_range, gossip=tape.gossip, **late)
 
 
 def settings_of(tape, problem) -> list[Setting]:
@@ -57,12 +58,12 @@ class LateEngine(PlainEngine):
 
     def __init__(self, tape, policy, problem, **options):
         terms = [policy.terms(setting) for setting in settings_of(tape, problem)]
-        page = page_on(policy.page(), problem.gossip)
-        page = page._replace(radius=None, margin=None)  # only to look at; radii of unobserved arms are none
+        # Only to look at: radii of unobserved arms are none.
+        page = page_on(policy.page(), tape.gossip)._replace(radius=None, margin=None)
         rule = policy.links(settings_of(tape, problem)[0]) if hasattr(policy, "links") else None
         super().__init__(tape, page, terms, rule, **options)
-        self.spreads = problem.gossip == "releases" and page.network == "gossip"
         self.problem, self.defaults, self.most_at_once = problem, 0, 0
+        self.told = {}  # of a version, of which arms there was anything to tell
         self.slots = [[deque() for _ in self.arms] for _ in self.agents]
         self.observed = [[0 for _ in self.arms] for _ in self.agents]
 
@@ -88,22 +89,20 @@ class LateEngine(PlainEngine):
         arms = [self._decide(t, i) for i in self.agents]
         for i, arm in enumerate(arms):
             self._hand_out(t, i, arm)
-        if announces:
-            n_max = n_max or (None if self.spreads else self._heard_by_exchange(t))
-            for i in self.agents if n_max else ():
+        if announces and not self.spreads:
+            n_max = n_max or self._heard_by_exchange(t)
+            for i in self.agents:
                 self.seen[i].n_max[:] = n_max[i]
+        if self.spreads:
+            self._tell_counts()
+            self._pass_on(t)
         changes = [self._settle(t, i) for i in self.agents]
         if self.spreads:
-            self._tell_decisions()
-            self._pass_on(t)
             self._publish()
-            if announces and n_max is None:
-                self._hear_by_boards()
-            self._believe(before)
-            return arms
-        if self.page.network == "gossip":
+            self._count_on_boards()
+        elif self.page.network == "gossip":
             self._mix(t)
-        for i in self.agents:
+        for i in self.agents if not self.spreads else ():
             for arm, change in changes[i].items():
                 self._add(i, arm, change)
         if self.page.network == "consensus":
@@ -111,13 +110,25 @@ class LateEngine(PlainEngine):
         self._believe(before)
         return arms
 
-    def _tell_decisions(self):
-        """A live site's bulletin of this round tells its decisions of this round, whose rewards are not there yet."""
-        if self.page.announced is not None:
-            for i, counts in enumerate(self._announced()):
-                version, rows = self.boards[i][i]
-                self.boards[i][i] = version + 1, rows
-                self.counts[i, version + 1] = counts
+    def _combined(self, i, board, k, heard):
+        """Whoever has no reward of an arm yet has published nothing of it."""
+        if self.page.combine is not None:
+            return super()._combined(i, board, k, heard)
+        rows = [board[j][1][k] for j in sorted(board) if self.told[j, board[j][0]][k]]
+        columns = range(len(self.page.averaged))
+        return [sum(row[c] for row in rows) / len(rows) if rows else 0.0 for c in columns]
+
+    def _tell_counts(self):
+        """A live site's round is a second: after its decision a bulletin says how many there were."""
+        for i in self.agents if self.page.announced is not None else ():
+            version, rows = self.boards[i][i]
+            self.boards[i][i] = version + 1, rows
+            self.told[i, version + 1], self.counts[i, version + 1] = self.told[i, version], self._announced()[i]
+
+    def _publish(self):
+        for i in self.agents:
+            self.told[i, self.boards[i].get(i, (0, None))[0] + 1] = [n > 0 for n in self.observed[i]]
+        super()._publish()
 
     def _decide(self, t, i):
         if self.page.unknown is None and 0 in self.observed[i]:

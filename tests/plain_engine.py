@@ -24,8 +24,8 @@ class PlainEngine:
     """All agents of a policy on a tape. ``rule``: the policy's own links, all of them present.
 
     ``n_max_by_exchange``: n~ travels over the tape's edge, with releases as in a bulletin of a live site, and not from
-    all neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; the default
-    is alike.
+    all neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; by default
+    alike.
     """
 
     def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False, shares=None):
@@ -87,7 +87,7 @@ class PlainEngine:
         if self.spreads:
             self._publish()
         if announces and n_max is None:
-            self._hear_by_boards()
+            self._count_on_boards()
         self._believe(before)
         if self.page.meet is not None:
             self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
@@ -178,25 +178,18 @@ class PlainEngine:
             if rows != last:
                 self.boards[i][i] = version + 1, rows
                 self.counts[i, version + 1] = self._announced()[i] if self.page.announced is not None else None
-        for i, every in enumerate(self.boards):
-            board = {j: it for j, it in every.items() if any(map(any, it[1]))}  # zeros are no publication
+        for i, board in enumerate(self.boards):
             heard = len(self.agents) if len(board) == len(self.agents) else sum(self.shares[j] for j in board)
             for k in self.arms:
                 for name, value in zip(self.page.averaged, self._combined(i, board, k, heard), strict=True):
                     getattr(self.seen[i], name)[k] = value
-
-    def _hear_by_boards(self):
-        """n~: what the bulletins on the agent's board say of decisions."""
-        for i, board in enumerate(self.boards):
-            said = [self.counts[j, board[j][0]] for j in board]
-            self.seen[i].n_max[:] = map(max, self._announced()[i], *said)
 
     def _combined(self, i, board, k, heard):
         if self.page.combine is not None:
             nothing = [0.0] * len(self.page.published_names)
             rows = [board[j][1][k] if j in board else nothing for j in self.agents]
             return self.page.combine(self.terms[i], rows, [board[j][0] if j in board else 0 for j in self.agents])
-        return [sum(board[j][1][k][c] for j in sorted(board)) / (heard or 1.0) for c in range(len(self.page.averaged))]
+        return [sum(board[j][1][k][c] for j in sorted(board)) / heard for c in range(len(self.page.averaged))]
 
     def _pool(self, arms):
         for k in arms:
@@ -213,6 +206,11 @@ class PlainEngine:
         own = self._announced()
         nearby = [[self.seen[j].n_max for j in self.tape.graph.neighbours[i]] for i in self.agents]
         return [[max(own[i][k], *(n_max[k] for n_max in nearby[i])) for k in self.arms] for i in self.agents]
+
+    def _count_on_boards(self):
+        for i, board in enumerate(self.boards if self.page.announced is not None else ()):
+            said = [self.counts[j, board[j][0]] for j in board]
+            self.seen[i].n_max[:] = map(max, self._announced()[i], *said)
 
     def _heard_by_exchange(self, t):
         known = [[*map(max, own, seen.n_max)] for own, seen in zip(self._announced(), self.seen, strict=True)]

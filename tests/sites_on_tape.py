@@ -9,7 +9,7 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.privacy.noise import GRID
 
 
-def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon):
+def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon, gossip="releases"):
     """Rewards and noise in whole steps, so that the mechanism's integers are the simulator's floats.
 
     ``epsilon`` is that of one release. Also returns the noise in steps.
@@ -26,7 +26,7 @@ def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon):
         noise=noise * epsilon / GRID,
         reward_range=(low, high),
         normals=source.standard_normal((horizon, agents, num_arms)),
-        gossip="releases",
+        gossip=gossip,
     )
     return tape, noise.astype(int)
 

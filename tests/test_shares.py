@@ -17,7 +17,7 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
-from fedbandit.policies.protocol import page_on, time_of
+from fedbandit.policies.protocol import time_of
 from fedbandit.simulation.run import check_call, compiled_policy
 from fedbandit.world import graph
 from late_engine import settings_of
@@ -55,15 +55,15 @@ class SharingEngine(PlainEngine):
 
     def __init__(self, tape, page, terms, shares, draws, **options):
         super().__init__(tape, page, terms, **options)
-        self.floors, self.draws = shares, draws
+        self.by_share, self.draws = shares, draws
 
     def _decide(self, t, i):
-        others = [k for k in self.arms if k != self.floors.control]
+        others = [k for k in self.arms if k != self.by_share.control]
         draws = SimpleNamespace(u=self.tape.picks[t - 1, i], normals=self.tape.normals[t - 1, i].tolist())
         me, seen = narrowed(self.page, self.terms[i], self.me[i], self.seen[i], others)
         said = others[self.page.decide(me, self.terms[i], seen, time_of(t), draws)]
         widen(self.page, self.me[i], me, others)
-        return shared(self.draws[t - 1, i], self.floors, self.arms, said)
+        return shared(self.draws[t - 1, i], self.by_share, self.arms, said)
 
 
 def compiled_arms(tape, policy, shares, draws):
@@ -91,12 +91,12 @@ def compiled_arms(tape, policy, shares, draws):
 )
 def test_decisions_by_share_in_plain_python_and_compiled(policy):
     """The same arms in every round. The arm that the index would choose among all is the control arm."""
-    tape, _ = tape_on_the_grid(graph.path(3), 3, 400, 5, 0.0, 1.0, 1.0)
+    tape, _ = tape_on_the_grid(graph.path(3), 3, 400, 5, 0.0, 1.0, 1.0, "averages")
     tape.rewards[:, :, 1] = np.sqrt(tape.rewards[:, :, 1])
     draws = np.random.default_rng(6).random((400, 3))
-    problem = Problem.gaussian(np.zeros((3, 3)), tape.graph, 1.0, tape.reward_range, gossip=tape.gossip)
+    problem = Problem.gaussian(np.zeros((3, 3)), tape.graph, 1.0, tape.reward_range)
     terms = [policy.terms(setting) for setting in settings_of(tape, problem)]
-    engine = SharingEngine(tape, page_on(policy.page(), tape.gossip), terms, CONTROL, draws)
+    engine = SharingEngine(tape, policy.page(), terms, CONTROL, draws)
     rounds = engine.rounds()
     next(rounds)
     for t, (plain, compiled) in enumerate(zip(rounds, compiled_arms(tape, policy, CONTROL, draws), strict=True), 1):
@@ -117,13 +117,10 @@ def test_live_sites_share_as_the_simulator_does(policy):
     terms = Federation(
         "tape", ("arm 0", "arm 1", "arm 2"), 0.0, 1.0, policy, counts="sites", shares=shares, max_agents=3
     )
-    network = all_from_the_start(
-        MemoryNetwork(
-            terms,
-            [("a0", "a1"), ("a1", "a2")],
-            noise=lambda _, count: [int(noise[pulls[now["at"]], *now["at"]])] * count,
-        )
+    network = MemoryNetwork(
+        terms, [("a0", "a1"), ("a1", "a2")], noise=lambda _, count: [int(noise[pulls[now["at"]], *now["at"]])] * count
     )
+    all_from_the_start(network)
 
     def play(t, i, given):
         decision = network.decide(names[i], given)

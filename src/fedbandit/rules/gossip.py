@@ -4,22 +4,17 @@ An estimate is theta itself, as in the paper, or (beyond it) a pair of value and
 """
 
 from collections.abc import Sequence
-from math import sqrt
 
 __all__ = [
     "average",
-    "drift",
     "first_rate",
     "heard",
     "is_known",
-    "is_known_by_others",
     "is_known_by_rate",
     "metropolis_weight",
     "rate",
     "ratio",
     "share_of_all",
-    "unrest",
-    "variance_of_all",
     "with_news",
 ]
 
@@ -50,20 +45,6 @@ def metropolis_weight(degree_i: int, degree_j: int) -> float:
     theta and need only the neighbours' degrees; for a lone edge the weight is 1/2, the paper's average.
     """
     return 1.0 / (1.0 + max(degree_i, degree_j))
-
-
-MEMORY = 0.05
-"""The share of the newest exchange in the mean square of what exchanges move: about the last 20 count."""
-
-
-def drift(before: float, moved: float) -> float:
-    """The mean square by which exchanges move an estimate, after one that moved it by ``moved``."""
-    return before + MEMORY * (moved * moved - before)
-
-
-def unrest(drift: float, spread: float) -> float:
-    """How many standard deviations of an estimate an exchange still moves it."""
-    return sqrt(drift) / spread
 
 
 def ratio(value: float, weight: float) -> float:
@@ -134,26 +115,3 @@ def share_of_all(own: float, weight: float, num_agents: int) -> float:
     patients among the arms alike. V_j is then c / w_j, and sum_j (w_j / sum w)^2 V_j = c / sum w = V_i w_i / sum w.
     """
     return max(min(own / (num_agents * weight), 1.0), LEAST_SHARE)
-
-
-# ---------------------------------------------------------------- where sites come later than others (beyond the paper)
-
-
-def is_known_by_others(weight: float, released: float, others: float, num_agents: int) -> bool:
-    """Whether an agent that has not released an arm may judge it by what others have.
-
-    Of the ``others``' weight, half at least must have ``released`` it: they then stand for the rest. And the agent must
-    hold as much weight as ``is_known`` asks for where sites count: half of what one release leaves with everyone.
-    """
-    return weight > 0.0 and weight * num_agents >= 0.5 and released > 0.0 and released >= HALF * others
-
-
-def variance_of_all(own_weight: float, own: float, others_weight: float, others: float) -> float:
-    """The variance of theta, sum_j w_j^2 V_j / (sum_j w_j)^2, from what each site says that it has released.
-
-    ``own`` is V_i, ``others`` the sum of w_j^2 V_j over all others. Where all know alike it is V_i / N, and where they
-    divide their patients alike, V_j = c / w_j, it is V_i times ``share_of_all``: the uncertainty of an agent that takes
-    others to know as much as itself.
-    """
-    total = own_weight + others_weight
-    return (own_weight * own_weight * own + others) / (total * total)
