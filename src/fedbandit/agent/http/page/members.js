@@ -118,6 +118,6 @@ export function drawMembers(known) {
     document.getElementById("members-words"),
     members.length === 0
       ? "No bulletin is here yet."
-      : `${counted(members.length, "site")} known by ${members.length === 1 ? "its" : "their"} own signed words; the oldest bulletin that counts arrived ${ago(known.now - oldest)}.${bound}`,
+      : `Bulletins of ${counted(members.length, "site")} are here. The oldest that counts arrived ${ago(known.now - oldest)}.${bound}`,
   );
 }
