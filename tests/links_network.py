@@ -52,11 +52,11 @@ class Authority:
             builder = builder.add_extension(extension, critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
-    def tls(self, name, key=None, crl=None, **dates):
+    def tls(self, name, key=None, crl=None, names=(), **dates):
         """Certificate, key and CA of a site."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a site")])
-        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        names = x509.SubjectAlternativeName([x509.DNSName(it) for it in names or (name,)])
         made = self._signed(subject, key.public_key(), names, **dates).public_bytes(Encoding.PEM)
         return TlsFiles(made, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), self.pem, None, crl)
 
@@ -94,7 +94,7 @@ class BoardSite:
     async def shown(self, read):
         return read(self)
 
-    def have(self):
+    def have(self, to=""):
         return self.board.have()
 
     def newer_than(self, have, to=""):
@@ -107,6 +107,10 @@ class BoardSite:
     def refuse(self, names):
         self.refused = names
         self.board.refuse(names)
+        return SimpleNamespace(result=None)
+
+    def revoke(self, signers):
+        self.board.revoke(signers)
         return SimpleNamespace(result=None)
 
     def receive_have(self, by, have):

@@ -8,10 +8,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from fedbandit.agent.core.bulletin import Signed
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip import connection as connections
 from fedbandit.agent.gossip import links as of_links
+from fedbandit.agent.gossip import signatures as of_signatures
+from fedbandit.agent.gossip.connection import Account
 from fedbandit.agent.gossip.frames import Bulletin, Certificate, Refusal
-from fedbandit.agent.gossip.signatures import Signatures, fingerprint
+from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures, fingerprint
 from fedbandit.agent.process.config import Neighbour
 from fedbandit.checks import InvalidArgument
 from links_network import DAY, Authority, BoardSite, Caller, Party, linked, ring, run, terms, until
@@ -283,15 +288,44 @@ class TestForged:
 
         run(scenario())
 
-    @pytest.mark.parametrize(
-        "what", ["another CA", "expired", "not yet valid", "revoked", "other terms", "next century"]
-    )
+    @pytest.mark.parametrize("what", ["another CA", "two names", "no certificate"])
+    def test_the_link_rests_after_a_certificate_that_nobody_accepts(self, what, caplog):
+        """Of any site that it names: every bulletin would cost, and no honest site passes one on."""
+
+        async def scenario():
+            authority = Authority()
+            north, tls = await self._north_and(authority), authority.tls("east")
+            other, words = {
+                "another CA": (Authority().tls("other"), "its certificate is not of this federation's CA"),
+                "two names": (authority.tls("other", names=("other", "more")), "a certificate must have one name"),
+                "no certificate": (authority.tls("other"), "it has no certificate that can be read"),
+            }[what]
+            try:
+                async with Caller(north, tls) as east:
+                    east.have("east")
+                    for number in range(50):
+                        bulletin = signed(other, BoardSite(f"other-{number}", terms()).body())
+                        if what == "no certificate":
+                            east.say(Bulletin(b"", bulletin.signature, bulletin.body))
+                        else:
+                            east.bulletin(bulletin, fingerprint(other.certificate))
+                    await until(lambda: east.ended)
+                    assert words in east.refusals[0]
+                assert reasons(north) == ["forged bulletin"]
+                assert north.status("east").paused_until > time.time() + 5.0
+                assert words in north.status("east").last_error
+                assert [it.message for it in caplog.records if "the link rests" in it.message and words in it.message]
+            finally:
+                await north.links.close()
+
+        run(scenario())
+
+    @pytest.mark.parametrize("what", ["expired", "not yet valid", "revoked", "other terms", "next century"])
     def test_what_a_neighbour_may_pass_on_in_good_faith_is_dropped_and_the_link_stays(self, what):
         async def scenario():
             authority = Authority()
             north, tls = await self._north_and(authority), authority.tls("east")
             other = {
-                "another CA": lambda: Authority().tls("other"),
                 "expired": lambda: authority.tls("other", begins=-2 * DAY, ends=-DAY),
                 "not yet valid": lambda: authority.tls("other", begins=DAY, ends=2 * DAY),
             }.get(what, lambda: authority.tls("other"))()
@@ -391,13 +425,70 @@ class TestRefused:
                 await until(
                     lambda: "the certificate of east has been revoked" in (east.status("north").last_error or "")
                 )
-                assert north.site.refused == west.site.refused == {"east"}
+                assert north.knows("east") == west.knows("east") == 0
                 again = Party("east", authority.tls("east"), durable=east.site)
                 await east.links.close()
                 try:
                     await again.use(north)
                     again.publish()
                     await until(lambda: north.status("east").linked)
+                    await until(lambda: north.knows("east") == west.knows("east") == 2)
+                    assert "east" in west.site.board.counted()
+                finally:
+                    await again.links.close()
+
+        run(scenario())
+
+    @pytest.mark.parametrize("order", ["the list first", "renewed first"])
+    def test_a_site_with_a_new_certificate_counts_again(self, order, tmp_path, monkeypatch):
+        """Whole sites. The old certificate is revoked before or after the site has spoken with a new one."""
+        monkeypatch.setattr(of_links, "RETRY_REFUSED", 0.2)
+        authority, federation = Authority(), terms()
+
+        def durable(name):
+            return DurableSite(
+                lambda: SqliteJournal(tmp_path / f"{name}.sqlite", name, federation, 1),
+                lambda stored: Site(name, federation, stored, lambda scale: 0.0),
+                lambda: 0.0,
+            )
+
+        async def publish(party, at):
+            made = await party.site.do(lambda site: site.publish(party.links.sign, at))
+            if made is not None:
+                party.links.announce(made)
+
+        async def revoke(parties, crl):
+            for party in parties:
+                await party.links.refuse((), crl)
+
+        async def scenario():
+            edges = [("east", "north"), ("west", "north")]
+            async with linked(edges, authority, lambda name, tls: Party(name, tls, federation, durable(name))) as it:
+                north, east, west = it["north"], it["east"], it["west"]
+                now = time.time()
+                for party in it.values():
+                    await publish(party, now)
+                await until(lambda: west.knows("east") == 1)
+                crl = authority.crl(east.tls)
+                if order == "the list first":
+                    await revoke((north, west), crl)
+                    assert west.knows("east") == 0
+                    assert "east" not in west.site.in_memory.board.counted()
+                await east.links.close()
+                again = Party("east", authority.tls("east"), federation, east.site)
+                try:
+                    await again.use(north)
+                    await again.site.do(lambda site: site.change_arm("add", "C", int(1000 * now), "new"))
+                    await publish(again, now + 5.0)
+                    await until(lambda: west.knows("east") > 1 and north.knows("east") > 1)
+                    if order == "renewed first":
+                        await revoke((north, west), crl)
+                        await asyncio.sleep(0.1)
+                    for party in (north, west):
+                        held = party.site.in_memory.board.held("east")
+                        assert fingerprint(held.signed.signer) == fingerprint(again.tls.certificate)
+                        assert "east" in party.site.in_memory.board.counted()
+                    assert north.status("east").linked
                 finally:
                     await again.links.close()
 
@@ -598,6 +689,109 @@ class TestBounded:
 
         run(scenario())
 
+    def test_what_a_neighbour_wastes_is_a_share_of_the_processor(self, monkeypatch):
+        """Bulletins of ever new names that are not accepted, 5 ms each, through one connection after the other.
+
+        In 3 s they may cost 0.5 s and a twentieth of the time: 130, and the batch that is under way.
+        """
+        verified = []
+
+        def verify(_, site, signed):
+            verified.append(site)
+            time.sleep(0.005)
+            raise NotAccepted("it takes long")
+
+        monkeypatch.setattr(Signatures, "verify", verify)
+
+        async def scenario():
+            async with linked([("east", "north")]) as it:
+                await it["east"].links.close()
+                tls, began, number = it["east"].tls, time.perf_counter(), 0
+                own = signed(tls, b"")
+                while time.perf_counter() - began < 3.0:
+                    async with Caller(it["north"], tls) as east:
+                        east.have("east", run=number + 1)
+                        for _ in range(100):
+                            number += 1
+                            body = BoardSite(f"site-{number}", terms()).body()
+                            east.bulletin(Signed(body, b"x", own.signer), fingerprint(tls.certificate))
+                        await asyncio.sleep(0.2)
+                assert 50 <= len(verified) <= 130 + 16 + 20
+
+        run(scenario())
+
+    def test_of_all_sites_together_a_link_takes_a_bounded_rate_and_remembers_little(self):
+        link = of_links._Link(None, Account(lambda: 0.0), of_links._Allowance(200.0, 2000.0, 0.0))
+
+        def claim(first, count):
+            for number in range(first, first + count):
+                link.wait(of_links._Waiting(f"s{number}", (1, 1), b"", Signed(b"%d" % number, b"x", b""), None))
+
+        def taken(now):
+            count = 0
+            while batch := link.batch(now)[0]:
+                count += len(batch)
+            return count
+
+        claim(0, 5000)
+        assert link.waiting_bytes > 5000 * 1000, "a short bulletin occupies memory, too"
+        assert taken(0.0) == 2000
+        assert 199 <= taken(1.0) <= 200
+        assert 199 <= taken(2.0) <= 201
+        assert taken(100.0) == 2000
+        assert taken(200.0) == 600
+        claim(5000, 1)
+        taken(1e6)
+        assert link.waiting_bytes == 0
+        assert len(link.allowances) == 1, "those that are full say nothing"
+
+    def test_a_whole_board_of_a_thousand_sites_crosses_a_link_that_opens(self):
+        async def scenario():
+            authority = Authority()
+            north, late = (Party(name, authority.tls(name)) for name in ("north", "late"))
+            for number in range(1000):
+                name = f"site-{number}"
+                body = BoardSite(name, north.federation).body(number=1)
+                north.site.board.merge(signed(authority.tls(name), body), time.time())
+            north.listen()
+            await north.use("late")
+            try:
+                await late.use(north)
+                took = await until(lambda: len(late.site.board.sites) == 1000, 30.0, 0.05)
+                assert took < 15.0
+            finally:
+                await late.links.close()
+                await north.links.close()
+
+        run(scenario(), 90.0)
+
+    def test_of_many_questions_at_once_only_the_last_is_answered(self):
+        """A board of 300 long bulletins; 2000 questions in a second would cost a hundred."""
+
+        async def scenario():
+            async with linked([("east", "north")]) as it:
+                north, asked = it["north"], []
+                await it["east"].links.close()
+                for number in range(300):
+                    body = BoardSite(f"site-{number}", terms()).body(
+                        number=1, receipts={f"x-{i}": 1 for i in range(99)}
+                    )
+                    north.site.board.merge(Signed(body, b"", b""), time.time())
+                newer_than = north.site.newer_than
+                north.site.newer_than = lambda *a: (asked.append(a), time.sleep(0.02), newer_than(*a))[2]
+                async with Caller(north, it["east"].tls) as east:
+                    east.have("east")
+                    await until(lambda: asked)
+                    for number in range(2000):
+                        east.have("east")
+                        if number % 10 == 0:
+                            await asyncio.sleep(0.001)
+                    await asyncio.sleep(1.0)
+                    assert len(asked) <= (0.5 + 0.05 * 5.0) / 0.02, "half a second, and a twentieth of 5 s at most"
+                    assert len({it.body for it in east.frames if isinstance(it, Bulletin)}) == 300
+
+        run(scenario())
+
     @pytest.mark.parametrize("said", [b"", b"\xff", b"\1garbage", b"\2" + bytes(40), bytes(2**19)])
     def test_garbage_ends_the_link_in_words(self, said):
         async def scenario():
@@ -701,3 +895,52 @@ def test_a_hundred_sites():
             assert all(have == haves[0] for have in haves)
 
     run(scenario(), 120.0)
+
+
+class TestCertificatesRemembered:
+    def test_the_text_around_a_certificate_is_not(self):
+        authority = Authority()
+        tls, own = authority.tls("east"), signatures(authority.tls("north"))
+        good = signed(tls, b"body")
+        for number in range(50):
+            dressed = good.signer + b"# %d\n" % number + authority.pem * (number % 2)
+            kept = own.verify("east", Signed(b"body", good.signature, dressed))
+            assert kept.signer == good.signer, "exactly the chain that leads to the CA"
+        assert len(own._signers) == 1
+        assert own.known(fingerprint(good.signer)) == good.signer
+
+    def test_few_of_one_site_and_a_bounded_number_of_bytes(self, monkeypatch):
+        authority = Authority()
+        own = signatures(authority.tls("north"))
+
+        def verify(name):
+            made = signed(authority.tls(name), b"body")
+            own.verify(name, made)
+            return made
+
+        last = [verify("east") for _ in range(20)][-1]
+        assert len(own._signers) == of_signatures.OF_ONE_NAME
+        assert own._signers.get(last.signer) is not None
+        monkeypatch.setattr(of_signatures, "MOST_BYTES", 20 * len(last.signer))
+        for number in range(50):
+            verify(f"site-{number}")
+        for memory in (own._signers, own._chains):
+            assert sum(size for _, size in memory._kept.values()) <= of_signatures.MOST_BYTES
+
+    def test_one_that_is_in_use_is_remembered_among_many(self, monkeypatch):
+        authority = Authority()
+        own, made = signatures(authority.tls("north")), signed(authority.tls("east"), b"body")
+        monkeypatch.setattr(of_signatures, "MOST_BYTES", 10 * len(made.signer))
+        for number in range(50):
+            own.verify("east", made)
+            own.verify(f"site-{number}", signed(authority.tls(f"site-{number}"), b"body"))
+        assert own.known(fingerprint(made.signer)) == made.signer
+
+    def test_what_the_old_key_of_this_very_site_has_signed_is_read(self):
+        authority = Authority()
+        old, new = authority.tls("east"), authority.tls("east")
+        own = signatures(new)
+        own.revoke(authority.crl(old))
+        own.verify("east", signed(old, b"body"))
+        with pytest.raises(Forged):
+            own.verify("east", Signed(b"other", signed(old, b"body").signature, old.certificate))

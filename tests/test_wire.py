@@ -107,7 +107,7 @@ def test_the_head_of_a_bulletin_says_what_the_whole_says():
     for number in (1, 2, 10**12):
         body = site.body(number=number)
         assert place_in(body) == ("north", (site.incarnation, number))
-        assert site.board._read(_signed(body)).place == (site.incarnation, number)
+        assert site.board._read(_signed(body), 0.0).place == (site.incarnation, number)
     for wrong in (b"", b"{}", body[1:], body.replace(b'"site":"north"', b'"site":"NORTH"'), b" " + body):
         with pytest.raises(FrameError, match="does not begin as one does"):
             place_in(wrong)

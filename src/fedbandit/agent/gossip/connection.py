@@ -29,7 +29,7 @@ from fedbandit.agent.gossip.tls import Certified, WrongName, certified, in_words
 from fedbandit.agent.process.config import DIRECT, Address
 from fedbandit.checks import printable
 
-__all__ = ["Closed", "Connection", "dial", "proxy_for"]
+__all__ = ["Account", "Closed", "Connection", "dial", "proxy_for"]
 
 PATH, SUBPROTOCOL = "/bulletins", Subprotocol("fedbandit.bulletins.1")
 
@@ -54,6 +54,29 @@ _SILENT.setLevel(logging.CRITICAL + 1)  # strangers must not fill the log; ``Ref
 
 class Closed(ConnectionError):
     """The other end closed or refused the connection, with the reason in words."""
+
+
+class Account:
+    """What a neighbour has cost of the processor: ``SHARE`` of each second is free, and up to ``BURST`` is saved up."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Nothing yet."""
+        self._now, self._spent, self._since = now, 0.0, now()
+
+    def spend(self, seconds: float) -> None:
+        """Count time that it has cost."""
+        now = self._now()
+        self._spent = max(0.0, self._spent - SHARE * (now - self._since)) + seconds
+        self._since = now
+
+    def take_over(self, other: "Account") -> None:
+        """What another has cost counts here, too."""
+        self.spend(other._spent)
+
+    @property
+    def overdrawn(self) -> float:
+        """The seconds until it has cost no more than its share."""
+        return max(0.0, (self._spent - BURST) / SHARE - (self._now() - self._since))
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -90,8 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._why_not: str | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._spent, self._since = 0.0, self._loop.time()
-        self.heard_at, self._bytes_in, self._bytes_out = self._since, 0, 0
+        self.account = Account(self._loop.time)
+        self.heard_at, self._bytes_in, self._bytes_out = self._loop.time(), 0, 0
         self.ended = asyncio.Event()
         self.judge = self.opened = self.received = self.writable = self.failed = self.lost = _nothing
 
@@ -152,12 +175,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def spend(self, seconds: float) -> None:
         """Count time that this connection has cost; reading pauses while it has cost more than its share."""
-        now = self._loop.time()
-        self._spent = max(0.0, self._spent - SHARE * (now - self._since)) + seconds
-        self._since = now
-        if self._spent > BURST and not self._costs_too_much:
-            self._pause(self._held, True)
-            self._loop.call_later((self._spent - BURST) / SHARE, lambda: self._pause(self._held, False))
+        self.account.spend(seconds)
+        if not self._costs_too_much:
+            self._read_if_paid()
+
+    def _read_if_paid(self) -> None:
+        left = self.account.overdrawn
+        self._pause(self._held, left > 0.0)
+        if left > 0.0 and not self.ended.is_set():
+            self._loop.call_later(left, self._read_if_paid)
 
     def hold(self, held: bool) -> None:
         """Read nothing meanwhile."""
@@ -324,7 +350,9 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """There is room again."""
         if self.is_open:
+            began = self._loop.time()
             self.writable(self)
+            self.spend(self._loop.time() - began)
 
     def eof_received(self) -> bool:
         """The other end has closed."""

@@ -20,18 +20,19 @@ from typing import Any
 from fedbandit.agent.core.board import Have as Versions
 from fedbandit.agent.core.bulletin import Place, Signed
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import frames
-from fedbandit.agent.gossip.connection import Closed, Connection, dial
+from fedbandit.agent.gossip.connection import Account, Closed, Connection, dial
 from fedbandit.agent.gossip.frames import Bulletin, Certificate, FrameError, Have, Refusal, place_in
 from fedbandit.agent.gossip.listener import Listener
-from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures, fingerprint
+from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures, canonical
 from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words, spoken_to
 from fedbandit.agent.process.config import Address, Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
-__all__ = ["SILENT_AFTER", "TERMS_DIFFER", "Links", "NeighbourStatus", "word"]
+__all__ = ["SILENT_AFTER", "TERMS_DIFFER", "TWIN", "Links", "NeighbourStatus", "word"]
 
 # Seconds.
 HAVE_EVERY, TENDED_EVERY = 30.0, 2.5
@@ -44,11 +45,15 @@ RATE, AT_ONCE = 2.0, 10.0
 """Bulletins of one site in a second that are taken from one link; so many may come at once. An honest site makes one a
 second, and more only where arms change."""
 
+RATE_IN_ALL, AT_ONCE_IN_ALL = 200.0, 2000.0
+"""The same of all sites together: the name of a site is only claimed until its bulletin is verified. So many come at
+once where a link opens and brings a whole board."""
+
 OF_ONE_SITE = 8
 """The most bulletins of one site that wait to be verified: its newest, or both halves of a conflict and what counts."""
 
-MOST_WAITING = 2**23
-"""Bytes that wait to be verified, after which no more is read from a link."""
+MOST_WAITING, OVERHEAD = 2**23, 1024
+"""Bytes that wait to be verified, after which no more is read from a link; those of a bulletin beside its content."""
 
 BATCH, QUICK = 16, 0.001
 """The most bulletins that are verified together; in a thread where that takes more than so many seconds."""
@@ -159,7 +164,7 @@ class NeighbourStatus:
         self.differs = self.last_error = difference
 
     def suspect(self, reason: str, now: float) -> None:
-        """Two processes seem to have its name; no longer, once the other has not called for ``SUSPECTED_FOR`` seconds."""
+        """Two processes seem to have its name, until the other has not called for ``SUSPECTED_FOR`` seconds."""
         if self.suspicion is None:
             self.suspicion = f"{reason}, since {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC"
             self._log(logging.WARNING, self.suspicion)
@@ -190,15 +195,49 @@ class _Waiting:
 
     site: str
     place: Place
+    signer: bytes
     signed: Signed
     connection: Connection
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, those of a chain that others share included."""
+        return len(self.signed.body) + len(self.signed.signature) + len(self.signed.signer) + OVERHEAD
+
+
+class _Allowance:
+    """So many at once, and afterwards so many in a second."""
+
+    __slots__ = ("_at_once", "_left", "_rate", "_since")
+
+    def __init__(self, rate: float, at_once: float, now: float) -> None:
+        self._rate, self._at_once, self._left, self._since = rate, at_once, at_once, now
+
+    def wait(self, now: float) -> float:
+        """The seconds until one may be taken."""
+        self._left = min(self._at_once, self._left + self._rate * (now - self._since))
+        self._since = now
+        return max(0.0, (1.0 - self._left) / self._rate)
+
+    def take(self) -> None:
+        self._left -= 1.0
+
+    def is_full(self, now: float) -> bool:
+        return self._left + self._rate * (now - self._since) >= self._at_once
 
 
 @dataclass
 class _Link:
-    """A link with one neighbour: what waits to be sent, and to be verified; ``shown``: certificates that it carried."""
+    """A link with one neighbour: what waits to be sent, and to be verified.
+
+    * ``shown``: fingerprints of the certificates that it has carried to the neighbour
+    * ``account``: what the neighbour costs, through all its connections
+    * ``asked``: its last ``Have`` that waits to be answered
+    """
 
     status: NeighbourStatus
+    account: Account
+    in_all: _Allowance
     connection: Connection | None = None
     run: int | None = None
     outbox: dict[str, tuple[Signed, ...]] = field(default_factory=dict[str, tuple[Signed, ...]])
@@ -206,13 +245,15 @@ class _Link:
     inbox: dict[str, dict[bytes, _Waiting]] = field(default_factory=dict[str, dict[bytes, _Waiting]])
     waiting_bytes: int = 0
     chains: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
-    allowances: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    allowances: dict[str, _Allowance] = field(default_factory=dict[str, _Allowance])
+    asked: Versions | None = None
     not_open_yet: list[Connection] = field(default_factory=list[Connection])
     pause: float = PAUSE
     said_have: float = 0.0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     dialling: "asyncio.Task[None] | None" = None
     working: "asyncio.Task[None] | None" = None
+    answering: "asyncio.Task[None] | None" = None
 
     @property
     def name(self) -> str:
@@ -227,29 +268,37 @@ class _Link:
         of_site = self.inbox.setdefault(waiting.site, {})
         if waiting.signed.digest not in of_site:
             of_site[waiting.signed.digest] = waiting
-            self.waiting_bytes += len(waiting.signed.body)
+            self.waiting_bytes += waiting.size
             if len(of_site) > OF_ONE_SITE:
                 self._taken(of_site.pop(min(of_site, key=lambda digest: of_site[digest].place)))
 
     def batch(self, now: float) -> tuple[list[_Waiting], float]:
         """What may be verified now; if nothing, the seconds to wait."""
+        while self.allowances and next(iter(self.allowances.values())).is_full(now):
+            del self.allowances[next(iter(self.allowances))]
         batch: list[_Waiting] = []
+        pause = max(self.account.overdrawn, self.in_all.wait(now))
+        if pause > 0.0:
+            return batch, min(pause, 1.0)
         pause = 1.0
         for site, of_site in list(self.inbox.items()):
-            while of_site and len(batch) < BATCH:
-                left, since = self.allowances.get(site, (AT_ONCE, now))
-                left = min(AT_ONCE, left + RATE * (now - since))
-                if left < 1.0:
-                    pause = min(pause, (1.0 - left) / RATE)
+            allowance = self.allowances.pop(site, None) or _Allowance(RATE, AT_ONCE, now)
+            self.allowances[site] = allowance  # the last one that was used; at the front are those that are full
+            while of_site and len(batch) < BATCH and self.in_all.wait(now) <= 0.0:
+                if (wait := allowance.wait(now)) > 0.0:
+                    pause = min(pause, wait)
                     break
-                self.allowances[site] = left - 1.0, now
+                allowance.take()
+                self.in_all.take()
                 batch.append(self._taken(of_site.pop(next(iter(of_site)))))
             if not of_site:
                 del self.inbox[site]
+            if len(batch) == BATCH:
+                break
         return batch, pause
 
     def _taken(self, waiting: _Waiting) -> _Waiting:
-        self.waiting_bytes -= len(waiting.signed.body)
+        self.waiting_bytes -= waiting.size
         return waiting
 
     def forget(self) -> None:
@@ -303,7 +352,6 @@ class Links:
         self._context = None if tls is None else client_context(tls)
         self._links: dict[str, _Link] = {}
         self._unwanted: frozenset[str] = frozenset()
-        self._revoked: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
@@ -338,7 +386,8 @@ class Links:
         for name, neighbour in listed.items():
             if name not in self._links:
                 status = NeighbourStatus(neighbour, began=self._clock(), pace=Pace(self._clock))
-                self._links[name] = link = _Link(status)
+                now = asyncio.get_running_loop().time
+                self._links[name] = link = _Link(status, Account(now), _Allowance(RATE_IN_ALL, AT_ONCE_IN_ALL, now()))
                 if neighbour.address is not None:
                     link.dialling = asyncio.create_task(self._keep_dialling(link), name=f"link to {name}")
         if self._tending is None:
@@ -359,16 +408,20 @@ class Links:
                     self._refuse(link, connection, *found)
 
     def _apply_refusals(self) -> None:
-        """Tell the site whose rows do not count: those refused, and those whose bulletin a revoked key has signed."""
-        board = self._durable.in_memory.board
-        held = {name: it.signed.signer for name in board.sites if (it := board.held(name)) is not None}
-        self._revoked = frozenset(site for site, signer in held.items() if self._signatures.is_revoked(signer))
-        self._durable.at_once(lambda site: site.refuse(self.refused))
+        """Tell the site who does not count, and which bulletins: those that a revoked certificate has signed."""
+        self._durable.at_once(lambda site: site.refuse(self._unwanted))
+        self._durable.at_once(
+            lambda site: site.revoke({signer for signer in site.board.signers if self.is_revoked(signer)})
+        )
 
     @property
     def refused(self) -> frozenset[str]:
-        """Members that are refused: by the configuration, or because their certificate was revoked."""
-        return self._unwanted | self._revoked
+        """Members that the configuration refuses."""
+        return self._unwanted
+
+    def is_revoked(self, signer: bytes) -> bool:
+        """Whether a certificate that has signed bulletins is on the list of revoked ones."""
+        return self._signatures.is_revoked(signer)
 
     async def close(self) -> None:
         """End all links."""
@@ -382,7 +435,7 @@ class Links:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _end(self, link: _Link, words: str) -> None:
-        for task in (link.dialling, link.working):
+        for task in (link.dialling, link.working, link.answering):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -498,13 +551,21 @@ class Links:
         connection.lost = self._lost_unadopted
         connection.failed = self._misbehaved
         if link is not None:
+            self._charge(link, connection)
             if len(link.not_open_yet) >= NOT_OPEN_YET:
                 self._refused("connections", f"{link.name} at {connection.address}: more than {NOT_OPEN_YET} at once")
                 link.not_open_yet.pop(0).abort()
             link.not_open_yet.append(connection)
         asyncio.get_running_loop().call_later(DEAD_AFTER, self._never_greeted, connection)
         if connection.dialled:
-            self._soon(self._say_have(connection))
+            self._soon(self._say_have("" if link is None else link.name, connection))
+
+    @staticmethod
+    def _charge(link: _Link, connection: Connection) -> None:
+        """What a connection costs is its neighbour's: who hangs up and dials anew owes as much as before."""
+        if connection.account is not link.account:
+            link.account.take_over(connection.account)
+            connection.account = link.account
 
     def _never_greeted(self, connection: Connection) -> None:
         if connection.received == self._greeted:
@@ -575,6 +636,7 @@ class Links:
             link.not_open_yet.remove(connection)
         link.outbox.clear()
         link.shown.clear()
+        self._charge(link, connection)
         link.said_have = self._clock()
         connection.writable = partial(self._send_waiting, link)
         connection.lost = partial(self._lost, link)
@@ -584,8 +646,8 @@ class Links:
 
     async def _begin(self, link: _Link, connection: Connection, theirs: Versions) -> None:
         if not connection.dialled:
-            await self._say_have(connection)
-        await self._answer(link, connection, theirs)
+            await self._say_have(link.name, connection)
+        self._answer_soon(link, theirs)
 
     def _lost_unadopted(self, connection: Connection, error: Exception) -> None:
         link = self._link_of(connection)
@@ -628,21 +690,45 @@ class Links:
                 link.status.sent += 1
             self._note(link.name, self._clock(), True, site)
 
-    async def _say_have(self, connection: Connection) -> None:
-        have = await self._durable.shown(lambda site: dict(site.have()))
+    async def _say_have(self, to: str, connection: Connection) -> None:
+        have = await self._durable.shown(lambda site: dict(site.have(to)))
         connection.send(frames.encode(Have(self._name, self._digest, self._run, have)))
 
-    async def _answer(self, link: _Link, connection: Connection, theirs: Versions) -> None:
-        """Send what the other end lacks."""
-        self._durable.at_once(lambda site: site.receive_have(link.name, theirs))
-        lacking = await self._durable.shown(lambda site: site.newer_than(theirs, link.name))
-        if link.connection is connection:
-            found: dict[str, tuple[Signed, ...]] = {}
-            for signed in lacking:
-                site = place_in(signed.body)[0]
-                found[site] = (*found.get(site, ()), signed)
-            link.outbox |= found
-            self._send_waiting(link)
+    def _answer_soon(self, link: _Link, theirs: Versions) -> None:
+        """One answer of a link is under way; of those who ask meanwhile only the last is answered."""
+        link.asked = theirs
+        if link.answering is None and self._links.get(link.name) is link:
+            link.answering = self._soon(self._answer(link))
+
+    async def _answer(self, link: _Link) -> None:
+        """Send what the other end lacks, as long as its questions cost no more than its share."""
+        loop = asyncio.get_running_loop()
+        try:
+            while link.asked is not None:
+                if (pause := link.account.overdrawn) > 0.0:
+                    await asyncio.sleep(min(pause, 1.0))
+                    continue
+                theirs, link.asked = link.asked, None
+                connection, began = link.connection, loop.time()
+                self._durable.at_once(lambda site, theirs=theirs: site.receive_have(link.name, theirs))
+                link.account.spend(loop.time() - began)
+                found = await self._durable.shown(lambda site, theirs=theirs: self._lacking(link, site, theirs))
+                if connection is not None and link.connection is connection:
+                    began = loop.time()
+                    link.outbox |= found
+                    self._send_waiting(link)
+                    connection.spend(loop.time() - began)
+        finally:
+            link.answering = None
+
+    def _lacking(self, link: _Link, site: Site, theirs: Versions) -> dict[str, tuple[Signed, ...]]:
+        began = asyncio.get_running_loop().time()
+        found: dict[str, tuple[Signed, ...]] = {}
+        for signed in site.newer_than(theirs, link.name):
+            name = place_in(signed.body)[0]
+            found[name] = (*found.get(name, ()), signed)
+        link.account.spend(asyncio.get_running_loop().time() - began)
+        return found
 
     # ---------------------------------------------------------------- receiving
 
@@ -654,7 +740,8 @@ class Links:
         try:
             match frames.decode(data):
                 case Have() as have:
-                    self._soon(self._answer(link, connection, have.versions))
+                    if link.connection is connection:
+                        self._answer_soon(link, have.versions)
                 case Certificate() as certificate:
                     self._keep_chain(link, certificate.chain)
                 case Bulletin() as bulletin:
@@ -668,7 +755,7 @@ class Links:
 
     def _keep_chain(self, link: _Link, chain: bytes) -> None:
         try:
-            signer = fingerprint(chain)
+            signer, chain = canonical(chain)
         except ValueError:
             raise FrameError("a certificate that cannot be read") from None
         if self._signatures.known(signer) != chain:
@@ -686,61 +773,71 @@ class Links:
             raise FrameError(f"a bulletin of {site} without the certificate of its signer")
         signed = Signed(bulletin.body, bulletin.signature, signer)
         if not self._durable.in_memory.board.knows(site, place, signed.digest):
-            link.wait(_Waiting(site, place, signed, connection))
+            link.wait(_Waiting(site, place, bulletin.signer, signed, connection))
             connection.hold(link.waiting_bytes > MOST_WAITING)
             if link.working is None:
                 link.working = self._soon(self._work(link))
 
     async def _work(self, link: _Link) -> None:
-        """Verify and merge what waits, as fast as each site's allowance lets it."""
+        """Verify and merge what waits, as fast as its allowances and the link's share of the processor let it."""
         loop = asyncio.get_running_loop()
         try:
             while link.inbox:
                 batch, pause = link.batch(loop.time())
+                for connection in {it.connection for it in batch}:
+                    connection.hold(link.waiting_bytes > MOST_WAITING)
                 if not batch:
                     await asyncio.sleep(pause)
+                    continue
+                board = self._durable.in_memory.board  # meanwhile another link may have brought some
+                batch = [it for it in batch if not board.knows(it.site, it.place, it.signed.digest)]
+                if not batch:
+                    await asyncio.sleep(0)
                     continue
                 is_quick = sum(self._signatures.cost(it.signed.signer) for it in batch) <= QUICK
                 began = loop.time()
                 verdicts = self._verdicts(batch) if is_quick else await asyncio.to_thread(self._verdicts, batch)
-                for connection in {it.connection for it in batch}:
-                    connection.spend((loop.time() - began) / len(batch))
-                    connection.hold(link.waiting_bytes > MOST_WAITING)
-                self._merge(link, [it for it, wrong in zip(batch, verdicts, strict=True) if wrong is None])
-                for it, wrong in zip(batch, verdicts, strict=True):
-                    if isinstance(wrong, Forged):
-                        self._rest(link, it, str(wrong))
+                verifying = loop.time() - began
+                began, news = loop.time(), 0
+                for it, verdict in zip(batch, verdicts, strict=True):
+                    if isinstance(verdict, Signed):
+                        link.chains.pop(it.signer, None)
+                        news += self._merge(link, it.site, verdict)
+                    elif isinstance(verdict, Forged):
+                        self._rest(link, it, str(verdict))
                         break
-                    if wrong is not None:
-                        self._not_accepted(link, it.site, str(wrong))
+                    else:
+                        self._not_accepted(link, it.site, str(verdict))
+                # What tells news is worth its cost; RATE_IN_ALL bounds it.
+                spent = (verifying + loop.time() - began) * (len(batch) - news) / len(batch)
+                if link.connection is None:
+                    link.account.spend(spent)
+                else:
+                    link.connection.spend(spent)
         finally:
             link.working = None
 
-    def _verdicts(self, batch: list[_Waiting]) -> list[Exception | None]:
-        """What is wrong with each."""
-        verdicts: list[Exception | None] = []
+    def _verdicts(self, batch: list[_Waiting]) -> list[Signed | Forged | NotAccepted]:
+        """Each as it is kept, or what is wrong with it."""
+        verdicts: list[Signed | Forged | NotAccepted] = []
         for it in batch:
             try:
-                self._signatures.verify(it.site, it.signed)
-                verdicts.append(None)
+                verdicts.append(self._signatures.verify(it.site, it.signed))
             except (Forged, NotAccepted) as error:
                 verdicts.append(error)
         return verdicts
 
-    def _merge(self, link: _Link, genuine: list[_Waiting]) -> None:
-        """Merge and pass on; nothing here waits for the disk."""
-        is_renewed = False
-        for it in genuine:
-            try:
-                merged = self._durable.at_once(lambda site, it=it: site.merge(it.signed, link.name, self._clock()))
-            except InvalidArgument as error:
-                self._not_accepted(link, it.site, str(error))
-                continue
-            if merged.outcome.kind in ("new", "conflict") and it.site != self._name:
-                self._pass_on(it.site, tuple(self._durable.in_memory.board.to_send(it.site)), link)
-            is_renewed = is_renewed or it.site in self._revoked  # it may have a new certificate
-        if is_renewed:
-            self._apply_refusals()
+    def _merge(self, link: _Link, site: str, signed: Signed) -> bool:
+        """Merge and pass on; whether it was news. Nothing here waits for the disk."""
+        try:
+            merged = self._durable.at_once(lambda own: own.merge(signed, link.name, self._clock()))
+        except InvalidArgument as error:
+            self._not_accepted(link, site, str(error))
+            return False
+        is_news = merged.outcome.kind in ("new", "conflict")
+        if is_news and site != self._name:
+            self._pass_on(site, tuple(self._durable.in_memory.board.to_send(site)), link)
+        return is_news
 
     # ---------------------------------------------------------------- refusals
 
@@ -830,7 +927,7 @@ class Links:
                     connection.ping()
                 if not 0.0 <= self._clock() - link.said_have < HAVE_EVERY and connection.has_room:
                     link.said_have = self._clock()
-                    self._soon(self._say_have(connection))
+                    self._soon(self._say_have(link.name, connection))
 
     def _soon(self, what: Any) -> "asyncio.Task[None]":
         """Run something beside; a disk that fails is told elsewhere, and the next ``Have`` begins anew."""

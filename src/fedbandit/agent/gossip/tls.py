@@ -16,18 +16,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509 import (
     BasicConstraints,
     Certificate,
     CertificateSigningRequest,
     DNSName,
+    DuplicateExtension,
     ExtendedKeyUsage,
     ExtensionNotFound,
     GeneralName,
     Name,
     SubjectAlternativeName,
+    UnsupportedGeneralNameType,
     load_der_x509_certificate,
     load_pem_x509_certificates,
     load_pem_x509_crl,
@@ -188,6 +190,8 @@ def is_issued(certificate: Certificate, issuer: Certificate) -> bool:
             return False
         certificate.verify_directly_issued_by(issuer)
     except (ExtensionNotFound, InvalidSignature, TypeError, ValueError):
+        return False
+    except (DuplicateExtension, UnsupportedAlgorithm, UnsupportedGeneralNameType):  # a stranger's, not quite X.509
         return False
     return True
 
