@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from fedbandit.agent.gossip.listener import Refusals
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import read_config
 from fedbandit.local.processes import LocalFederation
+from live import bulletin_of
 from processes import terms
 
 TERMS = terms()
@@ -163,6 +165,32 @@ def test_a_site_that_is_loaded_anew_knows_whom_it_accepts_and_whom_it_refuses(co
         assert after is not before
         assert after._accepts == "anyone"
         assert after.board.knows("west", (1, 1), b""), "refused: not worth verifying"
+        await agent.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_site_that_is_loaded_anew_knows_which_certificates_are_revoked(config, monkeypatch):
+    """Whatever the reason for which it was discarded, and at once."""
+
+    def breaks(_):
+        raise ZeroDivisionError
+
+    async def scenario():
+        agent = runtime.Agent(config, None)
+        await agent.start()
+        said = replace(bulletin_of("east", TERMS), signer=b"old")
+        agent.site.at_once(lambda site: site.merge(said, "east", time.time()))
+        await agent.site.take(lambda site: site.board_rows())
+        monkeypatch.setattr(agent.links._signatures, "is_revoked", lambda signer: signer == b"old")
+        for _ in range(2):
+            before = agent.site.in_memory
+            with pytest.raises(ZeroDivisionError):
+                await agent.site.do(breaks)
+            after = agent.site.in_memory
+            assert after is not before
+            assert "east" not in after.board.counted()
+            assert after.board.dropped["east"].signed == said
         await agent.stop()
 
     asyncio.run(scenario())

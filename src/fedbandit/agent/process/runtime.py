@@ -116,6 +116,7 @@ class Agent:
         self._confirmed: float | None = None
         self._awake = both_clocks()
         self._refused: Callable[[], Collection[str]] = lambda: self.config.refuse
+        self._is_revoked: Callable[[bytes], bool] = lambda _: False  # until there are links, a few lines below
         self.site = DurableSite(self._open_journal, self._make_site, self._now)
         self.site.on_records = self._notice_news
         self._news = asyncio.Event()
@@ -124,6 +125,7 @@ class Agent:
         self._past = Past(self._started, self.feed)
         refused = self.refusals.count
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random, self._noted, refused)
+        self._is_revoked = self.links.is_revoked
         self._tasks: list[asyncio.Task[None]] = []
 
     def _open_journal(self) -> SqliteJournal:
@@ -160,6 +162,7 @@ class Agent:
             accepts=self.config.accepts,
             refused=self._refused(),
         )
+        site.revoke({it for it in site.board.signers if self._is_revoked(it)})
         self._clock.catch_up(site.clock)
         return site
 
