@@ -266,8 +266,8 @@ LINKS = [  # P2, P10, P14: what sites tell each other, whatever is lost, late or
     bug("a lost file is not taken back", "Site._take_back",
         "test_a_lost_file_is_taken_back_from_neighbours_and_never_drawn_again", body="return []"),
     bug("the own bulletin is not written", "Site.publish", "test_an_own_bulletin_is_written_before_it_is_sent",
-        swap={"self._step(signed if self._is_shown(signed.digest) else None, OwnBulletin(signed, why))":
-              "Step(signed if self._is_shown(signed.digest) else None)"}),
+        swap={"self._step(signed if self._is_shown(signed) else None, OwnBulletin(signed, why))":
+              "Step(signed if self._is_shown(signed) else None)"}),
     bug("every decision is news at once", "PUBLISHED_EVERY",
         "test_releases_are_news_at_once_and_decisions_once_a_second", value="0.0", beside="Sign"),
     bug("a release waits for the next second", "Site._observed",

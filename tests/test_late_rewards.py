@@ -311,7 +311,7 @@ def test_a_restart_changes_no_release(policy, where):
 
 
 def test_nothing_is_published_because_a_reward_came():
-    """A second after the last bulletin another decision is news: told when a reward comes, it would say that it came."""
+    """Another decision is news a second later: told when a reward comes, it would say that it came."""
     network = MemoryNetwork(WINDOW, [("a", "b")])
     first = network.decide("a", DRAWS)
     network.run(0.2)

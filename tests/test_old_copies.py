@@ -936,6 +936,24 @@ def test_a_process_that_was_sure_shows_nothing_while_a_neighbour_claims_what_it_
     assert releases(network, "a") > before
 
 
+def test_a_neighbour_that_never_shows_what_it_claims_silences_nobody(network):
+    """The driver gives it some seconds; afterwards it is named, and its claims hold nothing any more."""
+    site = network.site("a")
+    network.crash("c")
+    before = releases(network, "a")
+    site.receive_have("b", LIE)
+    assert own_bulletins(site) == []
+    site.dismiss_claims()
+    for _ in range(3):
+        site.receive_have("b", LIE)
+    assert site.doubt is None
+    assert any("b claims to have a bulletin of this site, and has never shown it" in it for it in site.warnings())
+    network.change_arm("a", "suspend", "b")
+    teach(network, "a", 60)
+    assert own_bulletins(site)
+    assert releases(network, "a") > before
+
+
 @pytest.mark.parametrize("resolved", ["it shows it", "it no longer claims it", "it leaves"])
 def test_a_claim_that_proves_nothing_holds_for_a_moment(network, resolved):
     """An honest neighbour was away for so long that this process has forgotten the bulletin that it has."""

@@ -185,7 +185,7 @@ class Presence:
         return neighbour not in self._answered
 
     @property
-    def _is_challenged(self) -> bool:
+    def is_challenged(self) -> bool:
         """Whether it was sure, and waits for a neighbour to show what it claims to have."""
         return self.doubt is not None and self.doubt.why == "unconfirmed" and bool(self.doubt.by)
 
@@ -199,7 +199,7 @@ class Presence:
         """
         if self.run == 0:
             return False
-        if self._is_challenged:
+        if self.is_challenged:
             return own.run in self._runs
         if self.rival is not None and own.run in self._runs:
             known = self.rival.by_arm
@@ -239,7 +239,7 @@ class Presence:
     def _challenge(self, by: str, place: Place) -> None:
         """A process that is sure hears of a bulletin that it has not made since it opened its file."""
         is_lost = self.first == 0 and self.is_new
-        is_sure = self.run != 0 and (self.doubt is None or self._is_challenged)
+        is_sure = self.run != 0 and (self.doubt is None or self.is_challenged)
         if is_sure and not is_lost and by not in self._disbelieved and place > max(self.opened, self.answers):
             self.doubt = self.doubt or Doubt("unconfirmed", by)
             self._answered.discard(by)
@@ -313,13 +313,13 @@ class Presence:
             return "no"
         if self.waits_for(neighbours):
             return "for some"
-        return "for none" if self._is_challenged or self._confirmed_by or not self._has_spoken else "for one"
+        return "for none" if self.is_challenged or self._confirmed_by or not self._has_spoken else "for one"
 
     def waits_for(self, neighbours: Collection[str]) -> tuple[str, ...]:
         """The neighbours that have not answered a process which waits."""
         if self.doubt is None or self.doubt.why != "unconfirmed":
             return ()
-        if self._is_challenged:
+        if self.is_challenged:
             return tuple(name for name in neighbours if name in self._claimed and name not in self._answered)
         return tuple(name for name in neighbours if name not in self._answered)
 
@@ -330,9 +330,21 @@ class Presence:
         self._trust()
         return True
 
+    def dismiss_claims(self) -> bool:
+        """The driver has waited for what neighbours claim to have: whoever has not shown it is not believed.
+
+        An honest neighbour shows it within a round trip; without this, one that lies could silence a site for ever.
+        Whether a process that was sure goes on.
+        """
+        if not self.is_challenged:
+            return False
+        self._disbelieved |= self._claimed.keys()
+        self._trust()
+        return True
+
     def pause(self, run: int) -> None:
         """The process has stood still: another may have been started with its file meanwhile. It asks again."""
-        if self.run and (self.doubt is None or self._is_challenged):
+        if self.run and (self.doubt is None or self.is_challenged):
             self._rename(run)
             self.doubt = Doubt("unconfirmed")
             for known in (self._answered, self._confirmed_by, self._claimed):
@@ -406,6 +418,11 @@ class Presence:
                 )
             case _:
                 pass
+        for name in sorted(self._disbelieved & self._claimed.keys()):
+            yield (
+                f"{name} claims to have a bulletin of this site, and has never shown it: it is wrong, or lies. What it "
+                "claims holds nothing here."
+            )
         for shown in self.drawn_twice.values():
             yield (
                 f"rewards may have been released twice: {shown}. For those rewards epsilon counts twice. An old copy "

@@ -644,6 +644,11 @@ class Site:
         self._is_urgent = self.presence.go_on(self.neighbours) or self._is_urgent
         return Step(None)
 
+    def dismiss_claims(self) -> Step[None]:
+        """The driver has waited long enough for what neighbours claim to have of this site."""
+        self._is_urgent = self.presence.dismiss_claims() or self._is_urgent
+        return Step(None)
+
     def pause(self, run: int) -> Step[None]:
         """The process has stood still for a while; ``run`` is its new number."""
         self.presence.pause(run)

@@ -79,6 +79,10 @@ SETTLES = 2.0
 """Seconds that an agent waits after all neighbours have answered, and after the time in which the witness of another
 process may count: every process publishes at least once in that time if it has anything to say."""
 
+CLAIM_LASTS = 15.0
+"""Seconds that a neighbour has to show the bulletin of this site that it claims to have: an honest one sends it at
+once. Until then nothing of this site is shown to anybody."""
+
 LONGEST_PAUSE = 5.0
 """Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
 
@@ -114,6 +118,7 @@ class Agent:
         self._witness = Witness(memory_folder(config.witness), config.data / STATE_FILE)
         self._said, self._restarts = WarningLog(_LOG, config.terms.arms), RestartLog(_LOG)
         self._confirmed: float | None = None
+        self._challenged: float | None = None
         self._awake = both_clocks()
         self._refused: Callable[[], Collection[str]] = lambda: self.config.refuse
         self._is_revoked: Callable[[bytes], bool] = lambda _: False  # until there are links, a few lines below
@@ -498,7 +503,16 @@ class Agent:
             _LOG.warning("%s: accepted", change.in_words())
 
     async def _wait_for_neighbours(self) -> None:
-        """Release again some time after all neighbours have answered: another process would speak meanwhile."""
+        """Release again some time after all neighbours have answered: another process would speak meanwhile.
+
+        A neighbour that claims to have a bulletin of this site has ``CLAIM_LASTS`` to show it.
+        """
+        if not self.site.in_memory.presence.is_challenged:
+            self._challenged = None
+        elif self._challenged is None:
+            self._challenged = time.monotonic()
+        elif time.monotonic() - self._challenged >= CLAIM_LASTS:
+            await self.site.do(lambda site: site.dismiss_claims())
         if self.site.in_memory.waits != "for none":
             self._confirmed = None
             return
