@@ -711,6 +711,8 @@ class Links:
                 theirs, link.asked = link.asked, None
                 connection, began = link.connection, loop.time()
                 self._durable.at_once(lambda site, theirs=theirs: site.receive_have(link.name, theirs))
+                if connection is not None and self._durable.in_memory.presence.is_challenged:
+                    await self._say_have(link.name, connection)  # without the own name: it shows what it claims at once
                 link.account.spend(loop.time() - began)
                 found = await self._durable.shown(lambda site, theirs=theirs: self._lacking(link, site, theirs))
                 if connection is not None and link.connection is connection:
@@ -837,7 +839,18 @@ class Links:
         is_news = merged.outcome.kind in ("new", "conflict")
         if is_news and site != self._name:
             self._pass_on(site, tuple(self._durable.in_memory.board.to_send(site)), link)
+        elif merged.outcome.kind == "conflict":  # the other end has one half of the proof: it gets the other at once
+            self._soon(self._show_own(link))
         return is_news
+
+    async def _show_own(self, link: _Link) -> None:
+        """Send what the other end may see of this site."""
+
+        def own(site: Site) -> dict[str, tuple[Signed, ...]]:
+            return self._lacking(link, site, {name: it for name, it in site.have().items() if name != self._name})
+
+        link.outbox |= await self._durable.shown(own)
+        self._send_waiting(link)
 
     # ---------------------------------------------------------------- refusals
 
