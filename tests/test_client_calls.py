@@ -116,7 +116,7 @@ CHANGE = {
     "id": "c0ffee",
     "version": 3,
     "reason": "recalled",
-    "receipts": [{"site": "east", "has_it": True, "last_heard": 2.0}],
+    "receipts": [{"site": "east", "has_it": True, "resumed_by": None, "last_heard": 2.0}],
     "change": "suspend",
     "arm": "none",
     "by": "north",

@@ -602,7 +602,9 @@ def test_a_mistake_in_whom_to_accept_is_named(write, given):
 
 def test_brackets_without_end(write):
     assert mistakes(write(f"x = {'[' * 3000}")) == ["brackets are nested too deeply"]
-    assert mistakes(write(f"name{'.a' * 3000} = 1")) == ["keys are nested too deeply"]
+    first = mistakes(write(f"name{'.a' * 3000} = 1"))[0]
+    assert first.startswith("name must be a valid string")
+    assert len(first) < 300
 
 
 def test_members_to_refuse_revoked_certificates_and_proxies(write, tmp_path):

@@ -91,11 +91,7 @@ def checked(section: type[S], content: Mapping[str, Any], source: Path, failure:
         return section.model_validate(content)
     except ValidationError as error:
         found = error
-    try:
-        lines = list(_explained(found, section))
-    except RecursionError:  # a key of thousands of parts has a value that cannot be printed
-        lines = ["keys are nested too deeply"]
-    raise failure("\n".join(f"{source}: {line}" for line in lines))
+    raise failure("\n".join(f"{source}: {line}" for line in _explained(found, section)))
 
 
 def _explained(error: ValidationError, section: type[BaseModel]) -> Iterator[str]:
