@@ -405,7 +405,7 @@ OLD_COPIES = [  # P12: an old or copied file releases nothing twice
     bug("a neighbour does not compare two draws", "drew_again",
         "test_whoever_has_seen_both_names_a_second_draw_also_if_the_site_does_not_learn_of_it", body="return ''"),
     bug("a neighbour that lost its disk confirms", "Presence.is_waiting",
-        "test_a_neighbour_that_lost_its_disk_cannot_confirm", 
+        "test_a_neighbour_that_lost_its_disk_cannot_confirm",
         always="self.is_challenged or self._confirmed_by or not self._has_spoken"),
     bug("rewards are played while nothing may be released", "Decisions.report",
         "test_an_old_file_is_noticed_and_releases_nothing", never="is_held"),
