@@ -547,18 +547,19 @@ class Site:
         it = own.bulletin if is_newest else decode(signed.body, len(self.terms.page.published_names))
         return not self.presence.is_withheld(it, signed.digest, self.neighbours)
 
-    def receive_have(self, by: str, have: Have) -> Step[None]:
-        """A neighbour says what it has; ``newer_than`` is what it lacks."""
+    def receive_have(self, by: str, have: Have) -> Step[bool]:
+        """A neighbour says what it has; ``newer_than`` is what it lacks. True: it is to show what it claims."""
         if by not in self._stored.neighbours:
-            return Step(None)
+            return Step(False)
         version = have.get(self.name)
         is_known = version is not None and self.board.knows(self.name, version.place, version.digest)
         was_new = self.presence.is_new
         self.presence.receive_have(by, version, is_known)
         self._is_urgent = self._is_urgent or was_new != self.presence.is_new  # what was withheld until now
+        is_asked = self.presence.is_challenged
         if version is None or self._stored.neighbours[by]:
-            return Step(None)
-        return self._step(None, Neighbour(by, has_heard=True))
+            return Step(is_asked)
+        return self._step(is_asked, Neighbour(by, has_heard=True))
 
     def merge(self, signed: Signed, by: str, now: float) -> Step[Merged]:
         """Take in a bulletin whose signature was verified, and which a neighbour has sent."""

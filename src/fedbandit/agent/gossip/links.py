@@ -710,8 +710,8 @@ class Links:
                     continue
                 theirs, link.asked = link.asked, None
                 connection, began = link.connection, loop.time()
-                self._durable.at_once(lambda site, theirs=theirs: site.receive_have(link.name, theirs))
-                if connection is not None and self._durable.in_memory.presence.is_challenged:
+                is_asked = self._durable.at_once(lambda site, theirs=theirs: site.receive_have(link.name, theirs))
+                if connection is not None and is_asked:
                     await self._say_have(link.name, connection)  # without the own name: it shows what it claims at once
                 link.account.spend(loop.time() - began)
                 found = await self._durable.shown(lambda site, theirs=theirs: self._lacking(link, site, theirs))
