@@ -6,6 +6,7 @@ files and their HTTP API.
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -226,9 +228,19 @@ class LocalFederation:
         return self.log(name).read_text(encoding="utf-8", errors="replace")[-1000:].strip()
 
 
+_OUR_PORTS = range(20_000, 32_768)
+"""Below those that Linux gives to outgoing connections and to whoever asks for any port: nobody takes one by chance
+between now and the start of the agent that is to listen there."""
+
+
 def _free_ports(count: int) -> list[int]:
     """Free ports: all are bound at once, so they differ, then released."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    listeners: list[socket.socket] = []
+    for port in random.sample(_OUR_PORTS, len(_OUR_PORTS)):
+        if len(listeners) == count:
+            break
+        with suppress(OSError):
+            listeners.append(socket.create_server(("127.0.0.1", port)))
     ports = [listener.getsockname()[1] for listener in listeners]
     for listener in listeners:
         listener.close()
