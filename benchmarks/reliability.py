@@ -160,7 +160,7 @@ def spreading(folder: Path) -> list[Row]:
             releases.append(wait_until(lambda: board(federation, "s4")["s0"][1] >= number, every=0.005))  # noqa: B023
         stops: list[float] = []
         for arm in federation.terms.arms:
-            ask(f"{url}/v1/arms", "POST", {"change": "suspend", "arm": arm})
+            ask(f"{url}/v1/arms", "POST", {"change": "suspend", "arm": arm, "reason": "recalled"})
             stops.append(wait_until(lambda: arm in _stopped(federation, "s4"), every=0.005))  # noqa: B023
     return [
         (f"a bulletin over a ring of eight, to the far side, {what}", f"median {statistics.median(it):.3f} s", bound)

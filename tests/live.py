@@ -17,7 +17,8 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import http_server
-from fedbandit.agent.process.config import ALL_RIGHTS, Address, Neighbour, SiteConfig
+from fedbandit.agent.process.config import Address, Neighbour, SiteConfig
+from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.agent.process.runtime import Agent
 
 TERMS = Federation("trial", ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4), max_agents=3)
@@ -146,6 +147,8 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, 
     * ``doubts``: whether nothing is released until somebody confirms that the file is current
     """
     tokens = tokens if token is None else {token: ALL_RIGHTS}
+    if tokens is not None:
+        tokens = {it: who if isinstance(who, Caller) else Caller(f"who has {it}", who) for it, who in tokens.items()}
     ready, box = threading.Event(), {}
     # With the protocol named, or asyncio leaves Nagle on: 40 ms per answer.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -278,6 +278,9 @@ def test_it_takes_the_descriptors_that_it_may_have(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+WHY = "--reason", "its data are wrong"
+
+
 class TestMembers:
     def test_excluded_and_included_while_agents_run_and_while_they_are_stopped(self, tmp_path):
         """It counts nowhere where it is excluded; what it says is passed on all the same."""
@@ -286,11 +289,11 @@ class TestMembers:
             for name in federation.names:
                 decide_and_reward(federation, name, 60)  # each releases at least one arm
             wait_until(lambda: are_level(federation, "a", "b", "c"))
-            assert_mistake(command("exclude", "nobody", "-c", federation.config("b")), "name must be one of a, c")
-            code, output = command("exclude", "c", "--reason", "its data are wrong", "-c", federation.config("b"))
+            assert_mistake(command("exclude", "nobody", *WHY, "-c", federation.config("b")), "name must be one of a, c")
+            code, output = command("exclude", "c", *WHY, "-c", federation.config("b"))
             assert code == 0, output
             assert "c no longer counts at this site" in output
-            assert command("exclude", "c", "-c", federation.config("b"))[0] == 0, "twice is as good as once"
+            assert command("exclude", "c", *WHY, "-c", federation.config("b"))[0] == 0, "twice is as good as once"
 
             def counted(name):
                 return [it["name"] for it in state(federation, name)["members"] if it["counts"]]
@@ -299,7 +302,7 @@ class TestMembers:
             decide_and_reward(federation, "c", 8)
             wait_until(lambda: are_level(federation, "a", "b", "c"))
             federation.stop("b")
-            for arguments in (("include", "c"), ("exclude", "a")):
+            for arguments in (("include", "c"), ("exclude", "a", *WHY)):
                 code, output = command(*arguments, "-c", federation.config("b"))
                 assert code == 0, output
             federation.start("b")
@@ -330,4 +333,4 @@ class TestMembers:
     def test_the_agent_of_another_site_is_not_told(self, tmp_path):
         with running(tmp_path, [("north", "east")], "north") as federation:
             edit(federation.config("east"), (r"http = \"[^\"]*\"", f'http = "{federation.url("north")[7:]}"'))
-            assert_mistake(command("exclude", "north", "-c", federation.config("east")), "listen.http", "'north'")
+            assert_mistake(command("exclude", "north", *WHY, "-c", federation.config("east")), "listen.http", "'north'")

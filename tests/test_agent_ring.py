@@ -8,6 +8,7 @@ from fedbandit import FedBatch
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.gossip.tls import read_tls
 from fedbandit.agent.process.config import read_config
+from fedbandit.agent.process.rights import ANYBODY
 from fedbandit.agent.process.runtime import Agent
 from fedbandit.local.processes import LocalFederation
 from links_network import run, until
@@ -47,7 +48,7 @@ def test_a_release_and_a_stop_are_known_everywhere_at_once(tmp_path):
 
             async def stop(kind):
                 begun = time.perf_counter()
-                change = await first.change_arm(kind, "A", "")
+                change = await first.change_arm(kind, "A", ANYBODY.deed("recalled"))
                 await until(
                     lambda: all(change.id in agent.site.in_memory.arms.changes for agent in agents), every=0.001
                 )

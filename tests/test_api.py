@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbandit import FedBatch, InvalidArgument
@@ -24,7 +24,8 @@ from fedbandit.agent.http import server
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import PAGE_HEADERS
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.process.config import ALL_RIGHTS, Address, Neighbour
+from fedbandit.agent.process.config import Address, Neighbour
+from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from live import TERMS, bulletin_of, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -131,20 +132,21 @@ def test_a_body_that_is_no_reward(served, http, body, status, field):
     assert served.rows() == before
 
 
-REASON = 'left out, or an object such as {"reason": "its data are wrong"}'
-
-
 @pytest.mark.parametrize(("body", "status"), [("[]", 422), ('{"arm": 1}', 422), ("null", 422), ("{", 400)])
 def test_nothing_is_said_when_asking(served, http, body, status):
     before = served.rows()
     some = "eligible, exclude, key, subject, count"
     for method, path, accepted in (
         ("POST", "/v1/decisions", some if "arm" in body else f"no body, or an object with some of {some}"),
-        ("DELETE", "/v1/excluded/east", "left out, or {}"),
+        (
+            "DELETE",
+            "/v1/excluded/east",
+            "reason" if "arm" in body else 'left out, or {"reason": "its data are right again"}',
+        ),
         (
             "PUT",
             "/v1/excluded/east",
-            "reason" if "arm" in body else 'left out, or an object such as {"reason": "its data are wrong"}',
+            "reason" if "arm" in body else 'an object such as {"reason": "its data are wrong"}',
         ),
     ):
         answer = http.request(method, path, content=body, headers=JSON)
@@ -371,11 +373,11 @@ def test_members_are_excluded_and_included(served, http):
     assert served.rows()["excluded"][0][::2] == ("east", "its data are wrong")
     assert seen() == {"east": (False, True)} | others
     before = served.rows()
-    assert http.put("/v1/excluded/east").status_code == 204
+    assert http.put("/v1/excluded/east", json={"reason": "once more"}).status_code == 204
     assert http.delete("/v1/excluded/south").status_code == 204
-    answer = http.put("/v1/excluded/west")
+    answer = http.put("/v1/excluded/west", json={"reason": "wrong"})
     assert (answer.status_code, error_of(answer)["code"], error_of(answer)["field"]) == (404, "unknown_member", "name")
-    answer = http.put("/v1/excluded/north")
+    answer = http.put("/v1/excluded/north", json={"reason": "wrong"})
     assert (answer.status_code, error_of(answer)["field"]) == (404, "name")
     assert served.rows() == before
     assert http.delete("/v1/excluded/east").status_code == 204
@@ -549,7 +551,7 @@ def test_another_host_is_421(served, http, host):
 
 
 def test_beyond_this_machine_any_name_will_do_but_the_token_must_be_there(served):
-    app = make_app(served.driver, {"a-token-of-some-length": ALL_RIGHTS}, hosts=None)
+    app = make_app(served.driver, {"a-token-of-some-length": Caller("all", ALL_RIGHTS)}, hosts=None)
     transport = httpx.ASGITransport(app=app)
 
     async def ask(headers):
@@ -639,7 +641,7 @@ def test_the_token(tmp_path):
 def test_a_token_that_no_header_can_carry_is_refused(served, token):
     """At once, not with the first request; and it is not printed."""
     with pytest.raises(InvalidArgument, match=r"token must be .*hidden"):
-        make_app(served.driver, {token: ALL_RIGHTS})
+        make_app(served.driver, {token: Caller("all", ALL_RIGHTS)})
 
 
 # ---------------------------------------------------------------- state, metrics, document
@@ -764,6 +766,12 @@ def test_the_document(http):
     assert (value["minimum"], value["maximum"]) == (0.0, 1.0)
 
 
+def is_for_people(body):
+    """A schema cannot say which characters can be printed."""
+    reason = body.get("reason", "") if isinstance(body, dict) else ""
+    return not isinstance(reason, str) or reason == "" or (reason.isprintable() and reason.strip() != "")
+
+
 @pytest.mark.parametrize(
     ("token", "examples"),
     [("t0ken", 20), *(pytest.param(it, 50, marks=pytest.mark.slow) for it in ("t0ken", None))],
@@ -797,6 +805,7 @@ def test_the_server_is_what_the_document_says(tmp_path, token, examples):
                 @some
                 @given(case=cases)
                 def call(case):
+                    assume(is_for_people(case.body))
                     tried.add((case.operation.label, case.call_and_validate(headers=headers).status_code))
 
                 call()

@@ -19,6 +19,8 @@ from fedbandit.local.processes import LocalFederation
 from live import bulletin_of, serving, unsigned
 from processes import are_level, ask, assert_mistake, command, edit, lines, measured, read, state, wait_until
 
+WHY = "--reason", "recalled"
+
 
 def terms(num_agents):
     return Federation("trial", ("A", "B"), 0.0, 1.0, FedBatch(5.0, first_batch=2), max_agents=num_agents)
@@ -29,7 +31,7 @@ def arms(federation, name):
 
 
 def change(federation, name, kind, arm):
-    return ask(f"{federation.url(name)}/v1/arms", "POST", {"change": kind, "arm": arm})
+    return ask(f"{federation.url(name)}/v1/arms", "POST", {"change": kind, "arm": arm, "reason": "recalled"})
 
 
 def statuses(federation, name):
@@ -94,8 +96,12 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
         status, body = ask(f"{federation.url('north')}/v1/decisions", "POST")
         assert (status, body["error"]["code"]) == (409, "no_arm")
         assert "suspended by east" in body["error"]["message"]
-        assert_mistake(command("arm", "resume", "nwe", "-c", federation.config("north")), "'A', 'B', 'new'", "Did you")
-        code, said = command("arm", "resume", "new", "-c", federation.config("north"))
+        assert_mistake(
+            command("arm", "resume", "nwe", *WHY, "-c", federation.config("north")),
+            "'A', 'B', 'new'",
+            "Did you",
+        )
+        code, said = command("arm", "resume", "new", *WHY, "-c", federation.config("north"))
         assert code == 0, said
         assert set(give(federation, "north", 5)) == {"new"}
         code, said = command("arm", "list", "-c", federation.config("north"))
@@ -170,7 +176,7 @@ def test_a_site_that_has_resumed_an_arm_does_not_count_as_one_that_has_the_stop(
         assert ran.exit_code == 1
         assert f"{resumed}\n" in ran.output
         assert "suspended by north: recalled" in ran.output
-        ran = suspend()
+        ran = suspend("--reason", "again")
         assert "NOT STOPPED EVERYWHERE: 2 sites have not said so" in ran.output, "another stop, of which nobody knows"
 
 
@@ -180,19 +186,19 @@ def test_a_stop_names_the_sites_that_do_not_acknowledge_it(tmp_path):
     with LocalFederation(tmp_path, terms(4), links) as federation:
         north = "-c", federation.config("north")
         wait_until(lambda: are_level(federation, *federation.names))
-        code, said = command("arm", "suspend", "A", "--reason", "recalled", *north)
+        code, said = command("arm", "suspend", "A", *WHY, *north)
         assert code == 0
         assert "3 sites have it: east, south, west" in said
         assert "NOT STOPPED" not in said
         assert statuses(federation, "west")["A"] == "suspended"
         first = said.split(". Saved here")[0]
-        code, said = command("arm", "suspend", "A", *north)
+        code, said = command("arm", "suspend", "A", *WHY, *north)
         assert said.startswith(f"'A' was suspended already: {first}\n3 sites have it"), "nothing is new"
-        code, said = command("arm", "suspend", "A", "-c", federation.config("east"))
+        code, said = command("arm", "suspend", "A", "--reason", "here, too", "-c", federation.config("east"))
         assert said.startswith(f"'A' was suspended already: {first}. Your own stop is added")
         assert "\nsuspend 'A' by east on " in said
         federation.kill("west")
-        code, said = command("arm", "suspend", "B", *north)
+        code, said = command("arm", "suspend", "B", *WHY, *north)
         assert code == 1
         assert "2 sites have it: east, south" in said
         assert "NOT STOPPED EVERYWHERE: 1 site has not said so, and perhaps it gives 'B' still" in said

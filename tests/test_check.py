@@ -179,7 +179,7 @@ def test_dates_of_certificates(site):
         ((None, "b" * 20), 0o600, "no such file"),
         (("a" * 20, "b" * 20), 0o644, "chmod 600"),
         (("a" * 3, "b" * 20), 0o600, "16"),
-        (("a" * 20, "a" * 20), 0o600, "token of another role"),
+        (("a" * 20, "a" * 20), 0o600, "token of another: each needs its own"),
     ],
 )
 def test_tokens_that_cannot_be_used(site, contents, mode, words):
@@ -503,7 +503,15 @@ def test_a_neighbour_through_a_proxy_that_is_not_there(running, north):
 # ---------------------------------------------------------------- the command
 
 
-@pytest.mark.parametrize("arguments", [("agent",), ("arm", "suspend", "metformin"), ("exclude", "east"), ("confirm",)])
+WITH_A_FILE = [
+    ("agent",),
+    ("arm", "suspend", "metformin", "--reason", "recalled"),
+    ("exclude", "east", "--reason", "its data are wrong"),
+    ("confirm", "--reason", "the other machine is off"),
+]
+
+
+@pytest.mark.parametrize("arguments", WITH_A_FILE)
 def test_without_a_file_in_this_folder_commands_name_the_option(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "numpy", sys.modules.get("numpy"))  # the agent does without

@@ -104,11 +104,11 @@ def test_members(served, kind):
     served.hear(bulletin_of("east"))
     with kind(served.url) as client:
         client.exclude("east", "wrong")
-        client.exclude("east")
+        client.exclude("east", "once more")
         with pytest.raises(module.UnknownMember, match="name must be one of"):
-            client.exclude("west")
+            client.exclude("west", "wrong")
         with pytest.raises(module.UnknownMember):
-            client.exclude("b?c#d é")
+            client.exclude("b?c#d é", "wrong")
         assert [(it.counts, it.excluded) for it in client.state().members if it.name == "east"] == [(False, True)]
         client.include("east")
         client.include("east")
@@ -288,7 +288,7 @@ def test_a_decision_is_asked_for_again_with_its_key(kind, first):
 def test_a_new_incarnation_that_may_have_begun_is_not_asked_for_again(kind):
     with scripted(b"", answer(200, b"{}")) as (url, heard), kind(url) as client:
         with pytest.raises(module.Unreachable):
-            client.restore()
+            client.restore("a backup")
         assert len(heard) == 1
 
 

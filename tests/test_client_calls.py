@@ -173,11 +173,11 @@ def test_arms_are_read_changed_and_accepted(kind):
     }
     with answering(answers) as (url, heard), kind(url) as client:
         assert client.arms().model_dump() == ARMS
-        assert client.change_arm("suspend", "none").model_dump() == CHANGE
+        assert client.change_arm("suspend", "none", "recalled").model_dump() == CHANGE
         assert client.accept_arm("none", retire=True).model_dump() == ARMS
     assert heard == [
         ("GET", "/v1/arms", None),
-        ("POST", "/v1/arms", {"change": "suspend", "arm": "none"}),
+        ("POST", "/v1/arms", {"change": "suspend", "arm": "none", "reason": "recalled"}),
         ("POST", "/v1/arms/accept", {"arm": "none", "retire": True}),
     ]
 

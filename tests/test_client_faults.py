@@ -70,7 +70,7 @@ def reset(connection, stop):
 CALLS = {
     "decide": lambda client: client.decide(),
     "reward": lambda client: client.reward("1-1", 0.5),
-    "restore": lambda client: client.restore(),
+    "restore": lambda client: client.restore("a backup"),
 }
 
 # Seconds beside the deadline: others work on this machine.

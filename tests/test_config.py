@@ -13,7 +13,6 @@ from fedbandit.agent.core.arms import remarks_on_names
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.process.config import (
-    ALL_RIGHTS,
     DIRECT,
     Address,
     ConfigError,
@@ -27,6 +26,7 @@ from fedbandit.agent.process.config import (
     site_name,
     token_with,
 )
+from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.checks import FileError, InvalidArgument
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
@@ -95,9 +95,9 @@ def test_the_examples_token(tmp_path):
     subprocess.run(["/bin/sh", "-c", f"umask 022; {command}"], cwd=tmp_path, check=True, capture_output=True)
     path = tmp_path / "site.toml"
     path.write_text(EXAMPLE.read_text().replace("# token_file", "token_file"))
-    ((token, rights),) = read_tokens(read_config(path)).items()
+    ((token, caller),) = read_tokens(read_config(path)).items()
     assert re.fullmatch("[0-9a-f]{64}", token)
-    assert rights == ALL_RIGHTS
+    assert caller == Caller("token_file", ALL_RIGHTS)
 
 
 def test_what_may_be_left_out_has_the_defaults_of_the_example(write):
@@ -450,8 +450,8 @@ def with_token(write, tmp_path):
 
 def test_a_token(write, with_token):
     assert read_tokens(read_config(write(LEAST))) is None
-    assert read_tokens(with_token(b"0123456789abcdef\n")) == {"0123456789abcdef": ALL_RIGHTS}
-    assert read_tokens(with_token(b"0123456789abcdef", 0o400)) == {"0123456789abcdef": ALL_RIGHTS}
+    assert read_tokens(with_token(b"0123456789abcdef\n")) == {"0123456789abcdef": Caller("token_file", ALL_RIGHTS)}
+    assert read_tokens(with_token(b"0123456789abcdef", 0o400)) == {"0123456789abcdef": Caller("token_file", ALL_RIGHTS)}
 
 
 def write_token(path, content):
@@ -467,7 +467,7 @@ def test_tokens_of_roles(write, tmp_path):
         sections += f"{role} = '{role}'\n"
     write_token(tmp_path / "all", b"token-of-everybody")
     config = read_config(write(LEAST + sections))
-    assert read_tokens(config) == {
+    assert {token: it.rights for token, it in read_tokens(config).items()} == {
         "token-of-everybody": ALL_RIGHTS,
         "token-of-the-application": {"decide", "report", "view"},
         "token-of-the-viewer": {"view"},
@@ -478,7 +478,7 @@ def test_tokens_of_roles(write, tmp_path):
     assert token_with(read_config(write(LEAST)), "view") is None
     write_token(tmp_path / "viewer", b"token-of-the-application")
     assert mistakes(config.path, lambda _: read_tokens(config)) == [
-        f"tokens.viewer: {tmp_path / 'viewer'} holds the token of another role: each needs its own"
+        f"tokens.viewer: {tmp_path / 'viewer'} holds the token of another: each needs its own"
     ]
     alone = read_config(write(LEAST + "[listen]\nhttp = '0.0.0.0:80'\n[tokens]\napplication = 'application'\n"))
     assert mistakes(alone.path, lambda _: token_with(alone, "members")) == [

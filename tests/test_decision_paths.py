@@ -15,8 +15,8 @@ from fedbandit.agent.http import decisions as decision_paths
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock
-from fedbandit.agent.process.config import ROLES
 from fedbandit.agent.process.logs import ForgottenDecisions
+from fedbandit.agent.process.rights import ROLES
 from live import TERMS, Driver, serving
 from test_api import JSON, error_of, put_reward
 
@@ -144,7 +144,10 @@ def test_refusals_of_a_request(served, http):
 def test_a_stopped_arm_over_http(tmp_path):
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         told = made(http, key="k")
-        assert http.post("/v1/arms", json={"change": "suspend", "arm": told["name"]}).status_code == 201
+        assert (
+            http.post("/v1/arms", json={"change": "suspend", "arm": told["name"], "reason": "recalled"}).status_code
+            == 201
+        )
         answer = ask(http, key="k")
         assert (answer.status_code, error_of(answer)["code"]) == (409, "arm_stopped")
         assert told["id"] in error_of(answer)["message"]

@@ -27,7 +27,7 @@ from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
 from fedbandit.agent.http.snapshot import History, Past, Rates, point_of, site_state
 from fedbandit.agent.http.state import HistoryPoint, SiteState
-from fedbandit.agent.process.config import ROLES
+from fedbandit.agent.process.rights import ROLES
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.up import OWN
 from live import TERMS, serving
@@ -237,7 +237,7 @@ def test_each_role_sees_its_rights_and_may_watch(tmp_path):
         for role, rights in ROLES.items():
             token = f"token-of-the-{role}"
             headers = {"Authorization": f"Bearer {token}"}
-            assert http.get("/v1/rights", headers=headers).json() == {"rights": sorted(rights)}
+            assert http.get("/v1/rights", headers=headers).json()["rights"] == sorted(rights)
             assert http.get("/v1/history", headers=headers).status_code == 200
             with reading(agent.url, token) as reader:
                 assert reader.next()[0] == "state"

@@ -29,7 +29,7 @@ ROOMS = {
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
     "agent.disk": ["agent.disk"],
-    "agent.config": ["agent.process.config"],
+    "agent.config": ["agent.process.config", "agent.process.rights"],
     "agent.gossip": ["agent.gossip"],
     "agent.http": ["agent.http"],
     "agent.client": ["agent.client"],  # it reads the models of the state

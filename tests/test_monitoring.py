@@ -201,7 +201,7 @@ def test_every_panel_shows_data_and_an_alert_fires(scraped):
     until = time.monotonic() + 30.0
     empty = queries()
     for change in ("add", "suspend"):
-        assert ask(f"{federation.url('north')}/v1/arms", "POST", {"change": change, "arm": "C"})[0] < 300
+        assert ask(f"{federation.url('north')}/v1/arms", "POST", {"change": change, "arm": "C", "reason": "x"})[0] < 300
     with Client(federation.url("north"), deadline=10.0) as client:
         while empty and time.monotonic() < until:
             for decision in client.decide_many(20):

@@ -90,6 +90,9 @@ def put_back_at_a(federation, tmp_path):
     return federation
 
 
+WHY = "--reason", "this is the backup"
+
+
 class Operator:
     """Runs commands for the agent north, which is served in this process; its neighbour east is in memory."""
 
@@ -107,7 +110,7 @@ class Operator:
             yield agent, client
 
     def run(self, name):
-        ran = CliRunner().invoke(app, [name, "-c", str(self._config)])
+        ran = CliRunner().invoke(app, [name, *WHY, "-c", str(self._config)])
         return ran.exit_code, ran.output
 
     def exchange(self, agent):
@@ -179,13 +182,17 @@ def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_bac
     known = decide_and_reward(federation, "a", 60)
     assert releases(federation, "a") == before
     assert any("this data folder is old" in said for said in state(federation, "a")["warnings"])
-    assert_mistake(command("confirm", "-c", federation.config("a")), "the file is old", "fedbandit restore")
-    code, output = command("restore", "-c", federation.config("a"))
+    assert_mistake(
+        command("confirm", *WHY, "-c", federation.config("a")),
+        "the file is old",
+        "fedbandit restore",
+    )
+    code, output = command("restore", *WHY, "-c", federation.config("a"))
     assert code == 0, output
     assert f"{len(known)} decisions that only this process knows stay" in output
     assert held(federation, "a") is None
     wait_until(lambda: releases(federation, "a") > before)
-    assert_mistake(command("restore", "-c", federation.config("a")), "the file is current")
+    assert_mistake(command("restore", *WHY, "-c", federation.config("a")), "the file is current")
     come_through(federation, "a", "b")
     federation.stop_all()
     a, b = read(federation, "a", "b")
@@ -198,12 +205,17 @@ def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_bac
 def test_files_that_the_agent_refuses_are_restored_while_it_is_stopped(federation):
     """An older main file beside the counter of a newer one. One that the agent opens is for the agent to judge."""
     federation.stop("a")
-    assert_mistake(command("restore", "-c", federation.config("a")), "is whole", "start it", "held")
+    assert_mistake(
+        command("restore", *WHY, "-c", federation.config("a")),
+        "is whole",
+        "start it",
+        "held",
+    )
     (folder_of(federation, "a") / "state.sqlite-commits").unlink()
     federation.start("a")
     wait_until(lambda: not federation.is_running("a"), 30)
     assert "fedbandit restore" in federation.last_words("a")
-    code, output = command("restore", "-c", federation.config("a"))
+    code, output = command("restore", *WHY, "-c", federation.config("a"))
     assert code == 0, output
     assert "0 decisions that only this process knows stay" in output
     restart(federation, "a")
@@ -277,7 +289,7 @@ def test_two_processes_that_both_went_on_both_stop_and_the_operator_says_which_o
         restart(federation, "a")
         wait_until(lambda: held_at(other) == "unconfirmed")
         number = board(federation, "b")["a"][1] + 1
-        assert ask(f"{other}/v1/confirm", "POST")[0] == 204
+        assert ask(f"{other}/v1/confirm", "POST", {"reason": "the other is stopped"})[0] == 204
         wait_until(
             lambda: number in [it["number"] for it in ask(f"{other}/v1/state")[1]["members"] if it["name"] == "a"]
         )
@@ -295,7 +307,7 @@ def test_two_processes_that_both_went_on_both_stop_and_the_operator_says_which_o
     before = releases(federation, "a")
     give(federation.url("a"), 60)
     assert releases(federation, "a") == before
-    code, output = command("confirm", "-c", federation.config("a"))
+    code, output = command("confirm", *WHY, "-c", federation.config("a"))
     assert code == 0, output
     give(federation.url("a"), 20)
     wait_until(lambda: releases(federation, "a") > before)
@@ -346,7 +358,7 @@ def test_a_site_with_nobody_to_ask_waits_for_its_operator(tmp_path):
         decide_and_reward(federation, "a", 60)
         assert (held(federation, "a"), releases(federation, "a")) == ("unconfirmed", before)
         assert any("fedbandit confirm" in said for said in state(federation, "a")["warnings"])
-        code, output = command("confirm", "-c", federation.config("a"))
+        code, output = command("confirm", *WHY, "-c", federation.config("a"))
         assert (code, output.startswith("a: confirmed")) == (0, True)
         wait_until(lambda: releases(federation, "a") > before)
 
@@ -355,7 +367,9 @@ def test_a_site_with_nobody_to_ask_waits_for_its_operator(tmp_path):
 def test_confirm_needs_a_running_agent(tmp_path):
     with running(tmp_path, LINKS, "b", num_agents=3) as federation:
         assert_mistake(
-            command("confirm", "-c", federation.config("a")), "no answer from", "Start a's agent, then confirm"
+            command("confirm", *WHY, "-c", federation.config("a")),
+            "no answer from",
+            "Start a's agent, then confirm",
         )
 
 

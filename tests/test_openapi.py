@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedbandit.agent.http.access import OPEN, RIGHT_FOR
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.process.config import ALL_RIGHTS, ROLES
+from fedbandit.agent.process.rights import ALL_RIGHTS, ROLES
 from fedbandit.cli.agent import live
 from live import TERMS, serving
 

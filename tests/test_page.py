@@ -21,7 +21,8 @@ import pytest
 from fedbandit import FedBatch
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.http import events
-from fedbandit.agent.process.config import ROLES, Neighbour
+from fedbandit.agent.process.config import Neighbour
+from fedbandit.agent.process.rights import ROLES
 from fedbandit.local.processes import LocalFederation
 from firefox import firefox
 from live import bulletin_of, serving
@@ -249,7 +250,7 @@ def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, 
         before = ends()
         wait_until(lambda: ends() > before)  # nothing changes any more, and that is drawn, too
         for name in ("metformin", "glipizide"):
-            ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": name})
+            ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": name, "reason": "recalled"})
         shows(page, "#answer-title", "Only arm given")
         assert page.locator("#leader").inner_text() == "none"
         assert page.locator("#arms .leader, #arms .status-active .badge:not([hidden])").count() == 0
@@ -257,7 +258,7 @@ def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, 
         assert "%" not in page.title()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / "one-arm.png", full_page=True)
-        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "none"})
+        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "none", "reason": "recalled"})
         shows(page, "#answer-title", "No arm is given")
         assert "known" not in page.locator("#answer-title").inner_text(), "all estimates are"
         assert not page.locator("#ring").is_visible()
@@ -270,7 +271,7 @@ def test_a_stopped_arm_that_is_ahead_is_not_left_out_in_silence(browser, tmp_pat
         give(agent.url, 60)
         shows(page, "#leader", "metformin")
         assert "given now" not in page.locator("#answer-title").inner_text()
-        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "metformin"})
+        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "metformin", "reason": "recalled"})
         shows(page, "#leader", "glipizide")
         assert "of the arms given now" in page.locator("#answer-title .kicker").inner_text()
         assert "of those given" in page.locator("#arms tr.leader .badge").inner_text()
@@ -396,6 +397,10 @@ def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser
         assert page.locator("dialog[open]").count() == 0
         assert page.evaluate("document.activeElement.textContent") == "Suspend…", "focus is back where it was"
         page.keyboard.press("Enter")
+        page.keyboard.press("Enter")
+        shows(page, "dialog [role=alert]", "Say why first.")
+        assert page.evaluate("document.activeElement.tagName") == "INPUT"
+        page.keyboard.type("recalled")
         press_until(page, "Tab", "dialog .go")
         page.keyboard.press("Enter")
         shows(page, "#arms tr.status-suspended", "glipizide")
@@ -403,6 +408,7 @@ def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser
         shows(page, "#notes", "arms are stopped: glipizide")
         shows(page, "#done", "glipizide is suspended.")
         page.locator("#arms tr.status-suspended [aria-label='Resume… glipizide']").press("Enter")
+        page.keyboard.type("tested again")
         press_until(page, "Tab", "dialog .go")
         page.keyboard.press("Enter")
         page.locator("#arms tr.status-active", has_text="glipizide").wait_for()
@@ -420,6 +426,7 @@ def test_a_stop_says_why_and_who_has_not_acknowledged_it(browser, tmp_path):
         shows(page, "#stops .urgent", "clinic, east, south have not said so, and may still give it.")
         page.get_by_role("button", name="Resume… metformin").click()
         shows(page, "dialog[open] .says", "will be given again")
+        page.locator("dialog input").fill("tested again")
         page.locator("dialog .go").click()
         page.locator("#stops").wait_for(state="hidden")
 
@@ -445,7 +452,7 @@ def test_an_arm_of_another_site_is_accepted_and_one_is_added(browser, federation
         page.keyboard.press("Enter")
         shows(page, "#arms", "semaglutide")
     for name in ("<i>new drug</i>", "semaglutide"):  # nobody gives them in other tests
-        ask(f"{federation.url('north')}/v1/arms", "POST", {"change": "retire", "arm": name})
+        ask(f"{federation.url('north')}/v1/arms", "POST", {"change": "retire", "arm": name, "reason": "recalled"})
 
 
 @pytest.mark.slow
@@ -498,12 +505,14 @@ def test_a_member_is_excluded_and_included(browser, tmp_path):
         agent.hear(bulletin_of("clinic"))
         page.get_by_role("button", name="Exclude… clinic").click()
         shows(page, "dialog[open] .says", "no longer counts at this site")
+        page.locator("dialog input").fill("its data are wrong")
         page.locator("dialog .go").click()
         shows(page, "#members tr.excluded", "excluded")
         page.get_by_role("button", name="Include… clinic").click()
         page.locator("dialog .go").click()
         page.locator("#members tr.counts", has_text="clinic").wait_for()
         page.evaluate("import('/page/actions.js').then(it => it.exclude('nobody/../x'))")
+        page.locator("dialog input").fill("wrong")
         page.locator("dialog .go").click()
         shows(page, "dialog [role=alert]", "That was refused: ")
 
@@ -534,7 +543,7 @@ def test_both_themes_and_widths(browser, federation, scheme, width):
     """Fails with too little contrast, a control without a name, a skipped heading, or a page wider than its window."""
     from axe_playwright_python.sync_playwright import Axe
 
-    ask(f"{federation.url('east')}/v1/arms", "POST", {"change": "suspend", "arm": "none"})
+    ask(f"{federation.url('east')}/v1/arms", "POST", {"change": "suspend", "arm": "none", "reason": "recalled"})
     with opened(browser, federation.url("north"), width, scheme) as page:
         shows(page, "#arms tr.status-suspended", "none")
         page.locator("#members").scroll_into_view_if_needed()

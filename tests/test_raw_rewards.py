@@ -20,7 +20,7 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.disk.rows import BLOCK
 from fedbandit.agent.http.access import RIGHT_FOR
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.process.config import ROLES
+from fedbandit.agent.process.rights import ROLES
 from fedbandit.agent.process.runtime import EXPIRY_EVERY
 from fedbandit.cli.agent import live
 from live import TERMS, bulletin_of, serving
@@ -162,7 +162,7 @@ def test_a_role_may_do_this_and_nothing_else(served, http, role):
     served.hear(bulletin_of("east"))
     for operation, (method, path) in CALLS.items():
         before = served.rows()
-        body = {"value": 0.5} if operation == "reward" else None
+        body = {"reward": {"value": 0.5}, "exclude": {"reason": "wrong"}}.get(operation)
         answer = http.request(method, path, headers=bearer(role), json=body)
         if operation in MAY[role]:
             assert answer.status_code in ((404,) if operation == "reward" else (200, 201, 204)), (role, operation)
@@ -225,7 +225,7 @@ def test_the_command_line_uses_the_operators_token(served, tmp_path):
     tokens = "".join(f"{role} = '{role}'\n" for role in MAY)
     text = f"name = 'north'\ndata = 'none'\n[federation]\n{terms}[listen]\n{listen}[tokens]\n{tokens}"
     (folder / "site.toml").write_text(text)
-    told = CliRunner().invoke(live, ["exclude", "east", "-c", str(folder / "site.toml")])
+    told = CliRunner().invoke(live, ["exclude", "east", "--reason", "wrong", "-c", str(folder / "site.toml")])
     assert (told.exit_code, told.output[:21]) == (0, "east no longer counts"), told.output
     assert [it.excluded for it in served.call(lambda driver: driver.state()).members if it.name == "east"] == [True]
 

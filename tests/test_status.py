@@ -28,7 +28,7 @@ from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_hol
 from fedbandit.agent.core.release_guard import Doubt
 from fedbandit.agent.http.snapshot import needs_a_person
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.process.config import ROLES
+from fedbandit.agent.process.rights import ANYBODY, ROLES
 from fedbandit.cli import app
 from fedbandit.cli.status_view import AgentStatus, fitted, printed, view
 from live import TERMS, bulletin_of, serving
@@ -160,13 +160,13 @@ def test_a_neighbour_needs_a_person_unless_it_is_reachable(state, reachable):
 
 def test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person(tmp_path):
     with serving(tmp_path, neighbours=()) as served:
-        served.call(lambda driver: driver.change_arm("suspend", "glipizide"))
+        served.call(lambda driver: driver.change_arm("suspend", "glipizide", ANYBODY.deed("recalled")))
         note = "arms are stopped: glipizide: suspended by north; the others are given."
         code, said = status(served.url)
         assert code == 0, said
         assert f"note: {note}" in said
         assert "needs a person" not in said
-        served.call(lambda driver: driver.change_arm("suspend", "metformin"))
+        served.call(lambda driver: driver.change_arm("suspend", "metformin", ANYBODY.deed("recalled")))
         assert "; only none is given." in status(served.url)[1]
         found = served.call(lambda driver: driver.state())
         assert found.needs_person == []
@@ -175,7 +175,7 @@ def test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person(tmp_pa
             metrics = answer.read().decode()
         assert 'fedbandit_warnings{kind="note"} 1.0' in metrics
         assert 'fedbandit_warnings{kind="other"} 0.0' in metrics
-        served.call(lambda driver: driver.change_arm("suspend", "none"))
+        served.call(lambda driver: driver.change_arm("suspend", "none", ANYBODY.deed("recalled")))
         code, said = status(served.url)
         assert code == 1
         assert "no arm is left to give" in said
@@ -214,10 +214,10 @@ def test_a_copy_is_not_confirmed_while_another_process_is_linked(tmp_path):
         assert "'fedbandit confirm'" not in said
         with Client(served.url) as client:
             with pytest.raises(AgentError, match=told):
-                client.confirm()
+                client.confirm("the other is stopped")
             assert presence.doubt is not None
             link.failed("no answer")
-            client.confirm()
+            client.confirm("the other is stopped")
         assert presence.doubt is None
         assert "held: " not in status(served.url)[1]
 
@@ -228,8 +228,8 @@ def test_members_are_listed_with_what_is_odd(tmp_path):
         served.hear(bulletin_of("east"), bulletin_of("south"), bulletin_of("west"))
         for reward in (0.0, 1.0):
             served.hear(bulletin_of("south", reward=reward, number=2))
-        served.call(lambda driver: driver.exclude("west", "wrong"))
-        served.call(lambda driver: driver.change_arm("suspend", "none", "recalled"))
+        served.call(lambda driver: driver.exclude("west", ANYBODY.deed("wrong")))
+        served.call(lambda driver: driver.change_arm("suspend", "none", ANYBODY.deed("recalled")))
         _, said = status(served.url)
     rows = {line.split()[0]: line for line in said.splitlines() if " s ago " in line}
     assert rows["east"].split()[1] == "counts"

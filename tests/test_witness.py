@@ -14,6 +14,7 @@ from fedbandit.agent.core.release_guard import Mark
 from fedbandit.agent.disk import witness as module
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.disk.witness import LASTS, Witness, memory_folder
+from fedbandit.agent.process.rights import ANYBODY
 from fedbandit.agent.process.runtime import Agent
 from live import NEIGHBOURS, TERMS, Driver
 
@@ -314,7 +315,7 @@ def test_a_process_in_doubt_tells_no_witness(tmp_path, memory):
         assert agent.site.in_memory.doubt.why == "unconfirmed"
         await learn(agent, 1)
         assert not [*memory.iterdir()]
-        await agent.confirm()
+        await agent.confirm(ANYBODY.deed("the other is stopped"))
         await agent.decide()
         assert [*memory.iterdir()]
         await agent.stop()

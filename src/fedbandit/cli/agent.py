@@ -22,8 +22,10 @@ from fedbandit.extras import needs
 
 if TYPE_CHECKING:
     from fedbandit.agent.client import Client
+    from fedbandit.agent.core.arms import ChangeKind
     from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, ReceiptBody
-    from fedbandit.agent.process.config import Right, SiteConfig
+    from fedbandit.agent.process.config import SiteConfig
+from fedbandit.agent.process.rights import Right
 
 # ---------------------------------------------------------------- the agent
 
@@ -135,65 +137,78 @@ def _check(path: Path, insecure: bool) -> None:
 
 Member = Annotated[str, typer.Argument(help="The name of the site.")]
 
+Why = Annotated[str, typer.Option("--reason", help="Why, in at most 200 characters. It is recorded.")]
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="FEDBANDIT_TOKEN_FILE",
+        help="Holds your own token: what you do is recorded under its name. Default: the one of site.toml that may.",
+    ),
+]
+
 
 @live.command(short_help="No longer count a member at this site.")
 @errors_exit_with_2
 def exclude(
     name: Member,
+    reason: Why,
     config: Config = SITE_FILE,
-    reason: Annotated[str, typer.Option(help="Why, for this site's own people.")] = "",
+    token_file: TokenFile = None,
 ) -> None:
     """No longer count a member at this site: one that lies, errs or has left. 'include' undoes it.
 
     Its new changes of arms are not taken, either; stops that are known stay. What it says is still passed on: every
     site decides for itself. Works also where the agent is not running.
     """
-    _tell(config, name, reason)
+    _tell(config, name, True, checked_reason(reason), token_file)
     typer.echo(f"{name} no longer counts at this site. Tell the others: each decides for itself")
 
 
 @live.command()
 @errors_exit_with_2
-def include(name: Member, config: Config = SITE_FILE) -> None:
+def include(name: Member, config: Config = SITE_FILE, reason: Why = "", token_file: TokenFile = None) -> None:
     """Count a member again that was excluded."""
-    _tell(config, name, None)
+    _tell(config, name, False, checked_reason(reason, required=False), token_file)
     typer.echo(f"{name} counts again at this site")
 
 
-def _tell(path: Path, name: str, reason: str | None) -> None:
-    """Tell the running agent; if none runs, write to its state file. ``reason``: why it is excluded; None: include."""
+def _tell(path: Path, name: str, excludes: bool, reason: str, token_file: Path | None) -> None:
+    """Tell the running agent; if none runs, write to its state file."""
     from fedbandit.agent.client import Unreachable
 
     site = its_config(path)
     with plain_errors():
         try:
-            with its_client(site, path, "members") as client:
-                if reason is None:
-                    client.include(name)
-                else:
+            with its_client(site, path, "members", token_file) as client:
+                if excludes:
                     client.exclude(name, reason)
+                else:
+                    client.include(name, reason)
         except Unreachable:
-            from fedbandit.agent.process.stopped import change_members
+            from fedbandit.agent.process.stopped import change_members, deed_here
 
-            change_members(site, name, reason)
+            change_members(site, name, excludes, deed_here(reason))
 
 
 @live.command(short_help="Confirm that the running agent has the latest data folder.")
 @errors_exit_with_2
-def confirm(config: Config = SITE_FILE) -> None:
+def confirm(reason: Why, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     """Confirm that the running agent is the only one of its name, and that its data folder is the latest.
 
     Releases resume. For a site with no neighbour to ask, or after a second process of its name was stopped. Never for a
     copy that was put back: use restore.
     """
-    with _agent(config, "restore", ", then confirm") as (name, client):
-        client.confirm()
+    reason = checked_reason(reason)
+    with _agent(config, "restore", ", then confirm", token_file) as (name, client):
+        client.confirm(reason)
     typer.echo(f"{name}: confirmed; releases resume unless a neighbour objects ('held' in the state)")
 
 
 @live.command(short_help="Begin a new incarnation with an old data folder, such as a backup.")
 @errors_exit_with_2
-def restore(config: Config = SITE_FILE) -> None:
+def restore(reason: Why, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     """Begin a new incarnation with an old data folder: a backup that was put back, a copy, a rolled-back image.
 
     Rewards that it holds and has not released are dropped: another process may have released them. At a running agent,
@@ -202,15 +217,16 @@ def restore(config: Config = SITE_FILE) -> None:
     """
     from fedbandit.agent.client import Unreachable
     from fedbandit.agent.core.release_guard import Restored
+    from fedbandit.agent.process.stopped import deed_here
     from fedbandit.agent.process.stopped import restore as restore_stopped
 
-    site = its_config(config)
+    reason, site = checked_reason(reason), its_config(config)
     with plain_errors():
         try:
-            with its_client(site, config, "restore") as client:
-                restored = Restored(**client.restore().model_dump())
+            with its_client(site, config, "restore", token_file) as client:
+                restored = Restored(**client.restore(reason).model_dump())
         except Unreachable:
-            restored = restore_stopped(site)
+            restored = restore_stopped(site, deed_here(reason))
     typer.echo(f"{site.name}: a new incarnation has begun: {restored.in_words()}")
 
 
@@ -234,9 +250,9 @@ _FIRST = " first: it knows the arms, and signs and spreads changes"
 
 @arm.command("list", short_help="Show the arms, and the changes that wait for consent.")
 @errors_exit_with_2
-def show(config: Config = SITE_FILE) -> None:
+def show(config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
-    with _agent(config, "view", _FIRST) as (_, client):
+    with _agent(config, "view", _FIRST, token_file) as (_, client):
         seen = client.arms()
     typer.echo(f"{_counted(len(seen.arms), 'arm')}, {_counted(seen.version, 'change')}")
     width = max(len(it.name) for it in seen.arms)
@@ -249,38 +265,38 @@ def show(config: Config = SITE_FILE) -> None:
         typer.echo(f"waiting: {_told(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
 
 
-Reason = Annotated[str, typer.Option(help="Why, in at most 200 characters. Every site shows it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, in at most 200 characters. Every site shows it.")]
 
 
 @arm.command()
 @errors_exit_with_2
-def add(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
+def add(name: Name, config: Config = SITE_FILE, reason: Reason = "", token_file: TokenFile = None) -> None:
     """Add an arm: here at once, at other sites when they accept it."""
-    _change(config, "add", name, reason)
+    _change(config, "add", name, reason, token_file)
 
 
 @arm.command(short_help="Stop an arm at all sites until 'resume'.")
 @errors_exit_with_2
-def suspend(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
+def suspend(name: Name, reason: Reason, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     """Stop an arm at all sites: nobody gets it, and its late rewards are accepted. 'resume' undoes it.
 
     Waits two seconds, and says which sites have the stop and which have not. Exit code 1 if one has not.
     """
-    _change(config, "suspend", name, reason)
+    _change(config, "suspend", name, reason, token_file)
 
 
 @arm.command(short_help="Give a suspended arm again.")
 @errors_exit_with_2
-def resume(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
+def resume(name: Name, reason: Reason, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it."""
-    _change(config, "resume", name, reason)
+    _change(config, "resume", name, reason, token_file)
 
 
 @arm.command()
 @errors_exit_with_2
-def retire(name: Name, config: Config = SITE_FILE, reason: Reason = "") -> None:
+def retire(name: Name, reason: Reason, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     """Stop an arm for good. At sites that have not accepted it, it is suspended."""
-    _change(config, "retire", name, reason)
+    _change(config, "retire", name, reason, token_file)
 
 
 @arm.command(short_help="Accept the changes of an arm that wait.")
@@ -289,17 +305,22 @@ def accept(
     name: Name,
     config: Config = SITE_FILE,
     retire: Annotated[bool, typer.Option("--retire", help="Accept a retirement, too: that is final.")] = False,
+    reason: Why = "",
+    token_file: TokenFile = None,
 ) -> None:
     """Accept the changes of an arm that other sites have made, and that wait."""
-    with _agent(config, "arms", _FIRST) as (_, client):
-        seen = client.accept_arm(name, retire)
+    reason = checked_reason(reason, required=False)
+    with _agent(config, "arms", _FIRST, token_file) as (_, client):
+        seen = client.accept_arm(name, retire, reason)
     status = next((it.status for it in seen.arms if it.name == name), "not there")
     typer.echo(f"accepted: {name} is {status}")
 
 
-def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str, reason: str) -> None:
-    is_stop = change in ("suspend", "retire")
-    with _agent(config, "arms", _FIRST) as (_, client):
+def _change(config: Path, change: "ChangeKind", name: str, reason: str, token_file: Path | None) -> None:
+    from fedbandit.agent.core.trail import needs_reason
+
+    reason, is_stop = checked_reason(reason, needs_reason(change)), change in ("suspend", "retire")
+    with _agent(config, "arms", _FIRST, token_file) as (_, client):
         before = _arms(client) if is_stop else None
         made = client.change_arm(change, name, reason)
         known = before is not None and any(it.id == made.id for it in before.changes)
@@ -387,14 +408,14 @@ def _told(it: "ArmChangeBody") -> str:
 
 
 @contextmanager
-def _agent(path: Path, right: "Right", then: str) -> Generator[tuple[str, "Client"]]:
+def _agent(path: Path, right: "Right", then: str, token_file: Path | None) -> Generator[tuple[str, "Client"]]:
     """The site's name, and a client of its agent; ``then``: what to do once the agent runs."""
     from fedbandit.agent.client import Unreachable
 
     site = its_config(path)
     with plain_errors():
         try:
-            with its_client(site, path, right) as client:
+            with its_client(site, path, right, token_file) as client:
                 yield site.name, client
         except Unreachable as error:
             raise FileError(f"{error}. Start {site.name}'s agent{then}") from None
@@ -481,14 +502,36 @@ def its_config(path: Path) -> "SiteConfig":
     return read_config(path)
 
 
+def checked_reason(reason: str, required: bool = True) -> str:
+    """The reason, or an error that names the option."""
+    from fedbandit.agent.core import trail
+
+    try:
+        return trail.checked_reason(reason, required)
+    except InvalidArgument as error:
+        raise InvalidArgument("--reason", error.value, error.accepted) from None
+
+
+def token_in(path: Path) -> str:
+    """The token in a file that only its owner may read."""
+    from fedbandit.agent.disk.secret_files import read_secret
+    from fedbandit.agent.process.config import is_token
+
+    token = read_secret(path).strip()
+    if not is_token(token.decode("latin-1")):
+        raise FileError(f"{path} holds no token")
+    return token.decode("ascii")
+
+
 @contextmanager
-def its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
-    """A client of the site's running agent, with this right."""
+def its_client(site: "SiteConfig", path: Path, right: "Right", token_file: Path | None) -> Generator["Client"]:
+    """A client of the site's running agent, with the token in this file, or the one of its file with this right."""
     from fedbandit.agent.client import Client
     from fedbandit.agent.process.config import token_with
 
+    token = token_with(site, right) if token_file is None else token_in(token_file)
     # Somebody waits at a terminal, not a web page.
-    with Client(f"http://{site.http}", token_with(site, right), timeout=5.0, deadline=15.0) as client:
+    with Client(f"http://{site.http}", token, timeout=5.0, deadline=15.0) as client:
         its_name = client.state().name
         if its_name != site.name:
             raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbandit.checks import FileError, InvalidArgument
-from fedbandit.cli.agent import SITE_FILE
+from fedbandit.cli.agent import SITE_FILE, token_in
 from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.extras import needs
 
@@ -69,7 +69,7 @@ def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> li
 
     if urls and config is not None:
         raise InvalidArgument("--config", str(config), "left out where addresses are given")
-    token = None if token_file is None else _token(token_file)
+    token = None if token_file is None else token_in(token_file)
     if not urls and config is None and not SITE_FILE.exists():
         urls = [DEFAULT]
     if not urls:
@@ -82,16 +82,6 @@ def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> li
     for url in urls:
         Client(url, token).close()
     return [(url, token) for url in urls]
-
-
-def _token(path: Path) -> str:
-    from fedbandit.agent.disk.secret_files import read_secret
-    from fedbandit.agent.process.config import is_token
-
-    token = read_secret(path).strip()
-    if not is_token(token.decode("latin-1")):
-        raise FileError(f"{path} holds no token")
-    return token.decode("ascii")
 
 
 def _console() -> "Console":

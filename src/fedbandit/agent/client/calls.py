@@ -371,18 +371,19 @@ def change_arm(
 ) -> ApiCall[ArmChangeBody]:
     """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it.
 
-    ``reason``: why, for people; every site shows it.
+    ``reason``: why, for people; every site shows it. Only ``add`` needs none.
     """
     said = {"change": kind, "arm": _text("name", name, "the name of an arm")} | ({"reason": reason} if reason else {})
     return ApiCall("POST", "/v1/arms", _model(ArmChangeBody), _json(said), repeats=False)
 
 
-def accept_arm(name: str, retire: bool = False) -> ApiCall[ArmsBody]:
+def accept_arm(name: str, retire: bool = False, reason: str = "") -> ApiCall[ArmsBody]:
     """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now.
 
     A retirement is final: it is accepted only with ``retire``.
     """
     said: dict[str, Any] = {"arm": _text("name", name, "the name of an arm")} | ({"retire": True} if retire else {})
+    said |= {"reason": reason} if reason else {}
     return ApiCall("POST", "/v1/arms/accept", _model(ArmsBody), _json(said))
 
 
@@ -391,25 +392,29 @@ def member(name: str) -> ApiCall[MemberBody]:
     return ApiCall("GET", f"/v1/members/{_member(name)}", _model(MemberBody))
 
 
-def exclude(name: str, reason: str = "") -> ApiCall[None]:
+def exclude(name: str, reason: str) -> ApiCall[None]:
     """Exclude a member: its numbers, and its new changes of arms, no longer count at this site."""
-    return ApiCall("PUT", f"/v1/excluded/{_member(name)}", _nothing, _json({"reason": reason} if reason else {}))
+    return ApiCall("PUT", f"/v1/excluded/{_member(name)}", _nothing, _because(reason))
 
 
-def include(name: str) -> ApiCall[None]:
+def include(name: str, reason: str = "") -> ApiCall[None]:
     """Count an excluded member again."""
-    return ApiCall("DELETE", f"/v1/excluded/{_member(name)}", _nothing)
+    return ApiCall("DELETE", f"/v1/excluded/{_member(name)}", _nothing, _because(reason) if reason else None)
+
+
+def _because(reason: str) -> bytes:
+    return _json({"reason": _text("reason", reason, "a text that says why")})
 
 
 def _member(name: str) -> str:
     return quote(_text("name", name, "the name of a site"), safe="")
 
 
-def confirm() -> ApiCall[None]:
+def confirm(reason: str) -> ApiCall[None]:
     """Confirm that the agent is the only one of its name, and that its data folder is the latest."""
-    return ApiCall("POST", "/v1/confirm", _nothing)
+    return ApiCall("POST", "/v1/confirm", _nothing, _because(reason))
 
 
-def restore() -> ApiCall[RestoredBody]:
+def restore(reason: str) -> ApiCall[RestoredBody]:
     """Let the agent begin a new incarnation with an old data folder."""
-    return ApiCall("POST", "/v1/restore", _model(RestoredBody), repeats=False)
+    return ApiCall("POST", "/v1/restore", _model(RestoredBody), _because(reason), repeats=False)

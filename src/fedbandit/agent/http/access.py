@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from hmac import compare_digest
 from urllib.parse import parse_qsl
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedbandit.agent.http.bodies import MAX_BODY, HttpError, too_large
 from fedbandit.agent.http.server import is_page
-from fedbandit.agent.process.config import ALL_RIGHTS, Right, Rights, is_token
+from fedbandit.agent.process.config import is_token
+from fedbandit.agent.process.rights import ANYBODY, Caller, Right
 from fedbandit.checks import InvalidArgument, closest, shortened
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -70,13 +72,13 @@ class AccessControl:
     def __init__(
         self,
         app: ASGIApp,
-        tokens: Mapping[str, Rights] | None,
+        tokens: Mapping[str, Caller] | None,
         hosts: Iterable[str] | None,
     ) -> None:
         """Admit requests to one of ``hosts`` (None: any) that carry one of the tokens, if there are any."""
         self._app = app
         self._expected = (
-            None if tokens is None else [(f"Bearer {token}".encode(), rights) for token, rights in tokens.items()]
+            None if tokens is None else [(f"Bearer {token}".encode(), caller) for token, caller in tokens.items()]
         )
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
@@ -102,8 +104,8 @@ class AccessControl:
         self._check_host(found.get(b"host", b""), found.get(b"origin"))
         if found.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not _opens_page(scope, found):
             accepted = "none or same-origin; others may open the page at / in a tab"
-            raise HttpError(403, "wrong_origin", _STRANGER, "Sec-Fetch-Site", accepted)
-        scope["rights"] = self._rights_of(found.get(b"authorization"), scope["path"])
+            raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Sec-Fetch-Site", accepted)
+        scope["caller"] = self._caller(found.get(b"authorization"), scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
             raise too_large()
 
@@ -114,15 +116,15 @@ class AccessControl:
             accepted = ", ".join(sorted(self._hosts or ["HOST", "HOST:PORT"]))
             raise HttpError(421, "wrong_host", f"{called!r} is not a name of this agent", "Host", accepted)
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
-            raise HttpError(403, "wrong_origin", _STRANGER, "Origin", called)
+            raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Origin", called)
 
-    def _rights_of(self, authorization: bytes | None, path: str) -> Rights:
+    def _caller(self, authorization: bytes | None, path: str) -> Caller:
         if self._expected is None:
-            return ALL_RIGHTS
-        found: Rights | None = None
-        for expected, rights in self._expected:  # all of them: how long it takes tells nothing
+            return ANYBODY
+        found: Caller | None = None
+        for expected, caller in self._expected:  # all of them: how long it takes tells nothing
             if compare_digest(authorization or b"", expected):
-                found = rights
+                found = caller
         if found is None and path not in OPEN and not is_page(path):
             raise HttpError(
                 401,
@@ -132,10 +134,13 @@ class AccessControl:
                 "Bearer, and a token of this agent",
                 {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
             )
-        return found or frozenset()
+        return found or _STRANGER
 
 
-_STRANGER = "pages from other origins may not call this agent"
+_STRANGER = Caller("", frozenset())
+"""Who sends no token: only ``OPEN`` paths and those of the page let him in."""
+
+_FOREIGN_PAGE = "pages from other origins may not call this agent"
 
 
 def _opens_page(scope: Scope, found: Mapping[bytes, bytes]) -> bool:
@@ -144,9 +149,14 @@ def _opens_page(scope: Scope, found: Mapping[bytes, bytes]) -> bool:
     return scope["path"] == "/" and scope["method"] in ("GET", "HEAD") and kind == (b"navigate", b"document")
 
 
-def check_right(right: Right | None, rights: Rights) -> None:
+def caller_of(request: Request) -> Caller:
+    """Who has sent a request that was admitted."""
+    return request.scope["caller"]
+
+
+def check_right(right: Right | None, caller: Caller) -> None:
     """Refuse a caller without this right."""
-    if right is not None and right not in rights:
+    if right is not None and right not in caller.rights:
         raise HttpError(
             403,
             "forbidden",

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -17,14 +17,25 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fedbandit.agent.core.arms import MAX_REASON
+from fedbandit.agent.core.trail import REASON, Deed, checked_reason, needs_reason
 from fedbandit.agent.http import bodies
 from fedbandit.agent.http import state as models
-from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
+from fedbandit.agent.http.access import (
+    LOOPBACK,
+    OPEN,
+    RIGHT_FOR,
+    AccessControl,
+    caller_of,
+    check_right,
+    check_tokens,
+    query_of,
+)
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.server import add_page
-from fedbandit.agent.process.config import Right, Rights
+from fedbandit.agent.process.rights import Caller, Right
 from fedbandit.checks import InvalidArgument
 
 if TYPE_CHECKING:
@@ -32,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def make_app(
-    agent: "Agent", tokens: Mapping[str, Rights] | None = None, hosts: Iterable[str] | None = LOOPBACK
+    agent: "Agent", tokens: Mapping[str, Caller] | None = None, hosts: Iterable[str] | None = LOOPBACK
 ) -> FastAPI:
     """The HTTP API of an agent.
 
@@ -85,7 +96,7 @@ class _Direct(APIRoute):
         right = RIGHT_FOR[operation]
 
         async def checked(request: Request) -> Response:
-            check_right(right, request.scope["rights"])
+            check_right(right, caller_of(request))
             if query := request.scope["query_string"]:
                 query_of(operation, query)
             return await answer(request)
@@ -182,19 +193,55 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
         return EventStream(agent.feed, agent.feed.open())
 
     async def rights(request: Request) -> models.RightsBody:
-        return models.RightsBody(rights=sorted(request.scope["rights"]))
+        caller = caller_of(request)
+        return models.RightsBody(name=caller.name, rights=sorted(caller.rights))
 
-    _add_view(app, "/v1/rights", "rights", "What this token allows", models.RightsBody, rights)
+    _add_view(app, "/v1/rights", "rights", "Who the caller is, and may do what", models.RightsBody, rights)
     _ = events
 
 
 # ---------------------------------------------------------------- members, and which file is the latest
 
 
+_REASON: dict[str, Any] = {"min_length": 1, "max_length": MAX_REASON}
+_NO_REASON: dict[str, Any] = {"default": "", "max_length": MAX_REASON}
+_Asked = TypeVar("_Asked", "ExcludeRequest", "IncludeRequest", "ConfirmRequest", "RestoreRequest")
+
+
 class ExcludeRequest(bodies.Body):
     """Why a member is excluded."""
 
-    reason: str = Field(default="", description="Why, for this site's own people.", examples=["its data are wrong"])
+    reason: str = Field(description="Why, for this site's own people.", examples=["its data are wrong"], **_REASON)
+
+
+class IncludeRequest(bodies.Body):
+    """Why a member counts again."""
+
+    reason: str = Field(description="Why, for this site's own people.", **_NO_REASON)
+
+
+class ConfirmRequest(bodies.Body):
+    """Why the caller is sure that no other process has this name, and that this data folder is the latest."""
+
+    reason: str = Field(description="Why.", examples=["the other machine is switched off"], **_REASON)
+
+
+class RestoreRequest(bodies.Body):
+    """Why a new incarnation begins."""
+
+    reason: str = Field(description="Why.", examples=["the disk failed; this is the backup of Monday"], **_REASON)
+
+
+async def _reason(request: Request, kind: type[_Asked], example: str) -> Deed:
+    """Who asks, and why, of a body that has nothing but a reason."""
+    said = await bodies.read_body(request.receive)
+    is_required = kind.model_fields["reason"].is_required()
+    body = f'an object such as {{"reason": "{example}"}}' if is_required else f'left out, or {{"reason": "{example}"}}'
+    asked = kind.model_validate({}) if not said and not is_required else None
+    if asked is None:
+        bodies.check_type(request)
+        asked = bodies.read_model(said, kind, body, {"reason": REASON})
+    return caller_of(request).deed(checked_reason(asked.reason, is_required))
 
 
 def _add_members(app: FastAPI, agent: "Agent") -> None:
@@ -217,14 +264,9 @@ def _add_members(app: FastAPI, agent: "Agent") -> None:
     )(member)
 
     async def exclude(request: Request) -> Response:
-        said = await bodies.read_body(request.receive)
-        asked = ExcludeRequest()
-        if said:
-            bodies.check_type(request)
-            body = 'left out, or an object such as {"reason": "its data are wrong"}'
-            asked = bodies.read_model(said, ExcludeRequest, body, {"reason": "a text"})
+        deed = await _reason(request, ExcludeRequest, "its data are wrong")
         try:
-            await agent.exclude(request.path_params["name"], asked.reason)
+            await agent.exclude(request.path_params["name"], deed)
         except InvalidArgument as error:
             if error.argument != "name":
                 raise
@@ -239,23 +281,30 @@ def _add_members(app: FastAPI, agent: "Agent") -> None:
         description="Its numbers no longer count at this site, and its new changes of arms are not taken. Stops that "
         "are known stay. Its bulletins are still passed on.",
         **common,
-        openapi_extra={"parameters": [name], **bodies.takes(ExcludeRequest.model_json_schema(), required=False)},
+        openapi_extra={"parameters": [name], **bodies.takes(ExcludeRequest.model_json_schema())},
         **bodies.ON_DISK,
     )(exclude)
+
+    async def include(request: Request) -> Response:
+        deed = await _reason(request, IncludeRequest, "its data are right again")
+        await agent.include(request.path_params["name"], deed)
+        return Response(status_code=204)
+
     app.delete(
         path,
         operation_id="include",
         summary="Count an excluded member again",
         **common,
-        openapi_extra={"parameters": [name]},
+        openapi_extra={"parameters": [name], **bodies.takes(IncludeRequest.model_json_schema(), required=False)},
         **bodies.ON_DISK,
-    )(bodies.without_body(lambda request: agent.include(request.path_params["name"])))
+    )(include)
 
 
 def _add_restoring(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that confirm a file, or begin a new incarnation with an old one."""
     refusals = bodies.errors(400, 409, 413, 415, 422, 503)
-    app.post(
+
+    @app.post(
         "/v1/confirm",
         operation_id="confirm",
         summary="Confirm that no other process has this name, and that this data folder is the latest",
@@ -264,7 +313,11 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
         response_class=Response,
         response_description="Releases resume.",
         responses=refusals,
-    )(bodies.without_body(lambda _: agent.confirm()))
+        openapi_extra=bodies.takes(ConfirmRequest.model_json_schema()),
+    )
+    async def confirm(request: Request) -> Response:
+        await agent.confirm(await _reason(request, ConfirmRequest, "the other machine is switched off"))
+        return Response(status_code=204)
 
     @app.post(
         "/v1/restore",
@@ -274,15 +327,19 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
         response_model=models.RestoredBody,
         response_description="On disk.",
         responses=refusals,
+        openapi_extra=bodies.takes(RestoreRequest.model_json_schema()),
     )
     async def restore(request: Request) -> Response:
-        await bodies.expect_nothing(request)
-        return bodies.json_response(models.RestoredBody(**asdict(await agent.restore())))
+        deed = await _reason(request, RestoreRequest, "the disk failed; this is the backup of Monday")
+        return bodies.json_response(models.RestoredBody(**asdict(await agent.restore(deed))))
 
-    _ = restore
+    _ = confirm, restore
 
 
 # ---------------------------------------------------------------- arms
+
+
+_UNEMPTY = {"properties": {"reason": {"minLength": 1}}}
 
 
 class ChangeRequest(bodies.Body):
@@ -291,8 +348,16 @@ class ChangeRequest(bodies.Body):
     change: Literal["add", "suspend", "resume", "retire"] = Field(description="What to do.", examples=["suspend"])
     arm: str = Field(description="Name of the arm.", examples=["glipizide"])
     reason: str = Field(
-        default="", description="Why, in at most 200 printable characters; every site shows it.", examples=["recalled"]
+        description="Why, in 1 to 200 printable characters; every site shows it. Only `add` needs none.",
+        examples=["recalled"],
+        **_NO_REASON,
     )
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The schema, in which all changes but an addition need a reason."""
+        needs = {"if": {"properties": {"change": {"const": "add"}}}, "else": {"required": ["reason"], **_UNEMPTY}}
+        return {**cls.model_json_schema(), **needs}
 
 
 class AcceptRequest(bodies.Body):
@@ -300,12 +365,13 @@ class AcceptRequest(bodies.Body):
 
     arm: str = Field(description="Name of the arm.", examples=["glipizide"])
     retire: bool = Field(default=False, description="Accept a retirement, too: that is final.")
+    reason: str = Field(description="Why, for this site's own people.", **_NO_REASON)
 
 
 _ACCEPTED = {
     "change": "add, suspend, resume or retire",
     "arm": "the name of an arm",
-    "reason": "a text of at most 200 printable characters",
+    "reason": REASON,
     "retire": "true or false",
 }
 
@@ -330,14 +396,15 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         response_model=models.ArmChangeBody,
         response_description="On disk, and in a bulletin that is on its way.",
         responses=refusals,
-        openapi_extra=bodies.takes(ChangeRequest.model_json_schema()),
+        openapi_extra=bodies.takes(ChangeRequest.schema()),
     )
     async def change_arm(request: Request) -> Response:
         bodies.check_type(request)
-        body = 'an object such as {"change": "suspend", "arm": "glipizide"}'
+        body = 'an object such as {"change": "suspend", "arm": "glipizide", "reason": "recalled"}'
         asked = bodies.read_model(await bodies.read_body(request.receive), ChangeRequest, body, _ACCEPTED)
+        deed = caller_of(request).deed(checked_reason(asked.reason, needs_reason(asked.change)))
         try:
-            change = await agent.change_arm(asked.change, asked.arm, asked.reason)
+            change = await agent.change_arm(asked.change, asked.arm, deed)
         except InvalidArgument as error:
             if error.argument == "reason":
                 raise
@@ -359,8 +426,9 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         bodies.check_type(request)
         body = 'an object such as {"arm": "glipizide"}'
         asked = bodies.read_model(await bodies.read_body(request.receive), AcceptRequest, body, _ACCEPTED)
+        deed = caller_of(request).deed(checked_reason(asked.reason, required=False))
         try:
-            await agent.accept_arm(asked.arm, asked.retire)
+            await agent.accept_arm(asked.arm, asked.retire, deed)
         except InvalidArgument as error:
             raise _refusal(
                 error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))

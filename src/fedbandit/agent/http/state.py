@@ -151,8 +151,11 @@ class HistoryBody(_StateModel):
 
 
 class RightsBody(_StateModel):
-    """What the caller may do."""
+    """Who the caller is, and what he may do."""
 
+    name: str = Field(
+        default="", description="name of the token; empty where the agent requires none", examples=["Dr. A. Meier"]
+    )
     rights: list[str] = Field(
         description="the rights of the token, or all of them where the agent requires no token", examples=[["view"]]
     )

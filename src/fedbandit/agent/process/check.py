@@ -11,7 +11,6 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -26,7 +25,15 @@ from fedbandit.agent.gossip.links import TERMS_DIFFER, word
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, client_context, in_words, read_tls, spoken_to
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
-from fedbandit.agent.process.config import Address, ConfigError, Neighbour, SiteConfig, read_tokens
+from fedbandit.agent.process.config import (
+    Address,
+    ConfigError,
+    Neighbour,
+    SiteConfig,
+    read_token,
+    read_tokens,
+    token_files,
+)
 from fedbandit.agent.process.runtime import FREE_SPACE
 from fedbandit.checks import closest, printable
 
@@ -113,15 +120,14 @@ def _certificates(config: SiteConfig, insecure: bool, now: datetime) -> tuple[Tl
 
 
 def _tokens(config: SiteConfig) -> Iterator[CheckResult]:
-    if config.token_file is None and not config.role_files:
+    files = [*token_files(config)]
+    if not files:
         yield CheckResult("ok", "tokens", "none: every process on this machine has all rights")
         return
     wrong = False
-    alone = replace(config, token_file=None, role_files={})
-    given = {role: replace(alone, role_files={role: path}) for role, path in config.role_files.items()}
-    for about, one in [("listen.token_file", replace(alone, token_file=config.token_file)), *given.items()]:
+    for about, path, _ in files:
         try:
-            read_tokens(one)
+            read_token(f"{config.path}: {about}", path)
         except ConfigError as error:
             wrong = True
             yield CheckResult("error", *_parted(str(error).removeprefix(f"{config.path}: "), about))

@@ -1,14 +1,14 @@
-"""Reads and checks a site's ``site.toml``: names and addresses, the terms of the federation, rights and tokens.
+"""Reads and checks a site's ``site.toml``: names and addresses, the terms of the federation, tokens.
 
 Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`` reads the certificates.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -17,6 +17,16 @@ from fedbandit.agent.core.federation import Federation, check_trust
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
+from fedbandit.agent.process.rights import (
+    ALL_RIGHTS,
+    ROLES,
+    Caller,
+    Right,
+    Rights,
+    Role,
+    person_name,
+    rights_from,
+)
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
 from fedbandit.policies import Policy
 from fedbandit.policies.registry import WrongPage, policy_from
@@ -99,27 +109,6 @@ def _is_ip(host: str, kind: type[IPv4Address] | type[IPv6Address]) -> bool:
     return "%" not in host  # a zone is meaningful only on one machine
 
 
-# ---------------------------------------------------------------- rights and roles
-
-Right = Literal["decide", "report", "view", "members", "restore", "arms", "log"]
-"""To ask for arms, to report rewards, to read state and metrics, to exclude members, to say which file is the latest,
-to change arms, to read the log of decisions and rewards."""
-
-Rights = frozenset[Right]
-
-Role = Literal["application", "viewer", "operator"]
-
-ALL_RIGHTS: Rights = frozenset(get_args(Right))
-
-ROLES: Mapping[Role, Rights] = {
-    "application": frozenset({"decide", "report", "view"}),
-    "viewer": frozenset({"view"}),
-    "operator": frozenset({"view", "members", "restore", "arms", "log"}),
-}
-"""All read the state: an application shows the page, and whoever excludes a member must see whose agent answers. Only
-an operator reads the log: it has raw rewards."""
-
-
 # ---------------------------------------------------------------- what a site's file says
 
 
@@ -151,13 +140,23 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
+class NamedToken:
+    """A token of one person, or program: its file, and what it allows."""
+
+    name: str
+    file: Path
+    rights: Rights
+
+
+@dataclass(frozen=True)
 class SiteConfig:
     """The checked content of a site's file.
 
     * ``data``: the state folder, created by the agent
     * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
-    * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
+    * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role; ``named``: tokens
+      of people
     * ``accepts``: whose changes of the arms count without the operator's consent
     * ``refuse``: members with whom there is no link, and whose bulletins count nowhere here and are not passed on;
       ``not_linked``: those of them that the file lists as neighbours
@@ -183,6 +182,7 @@ class SiteConfig:
     refuse: frozenset[str] = frozenset()
     not_linked: tuple[str, ...] = ()
     witness: Path | None = None
+    named: tuple[NamedToken, ...] = ()
 
 
 # ---------------------------------------------------------------- the terms: [federation]
@@ -369,10 +369,17 @@ class _ListenSection(Section):
     token_file: _FileName | None = None
 
 
+class _NamedTokenSection(Section):
+    name: Annotated[str, AfterValidator(person_name)]
+    file: _FileName
+    rights: Annotated[list[str], AfterValidator(lambda v: sorted(rights_from(v)))]
+
+
 class _TokensSection(Section):
     application: _FileName | None = None
     viewer: _FileName | None = None
     operator: _FileName | None = None
+    named: list[_NamedTokenSection] = Field(default_factory=list[_NamedTokenSection])
 
 
 class _DecisionsSection(Section):
@@ -447,6 +454,7 @@ def read_config(path: Path) -> SiteConfig:
         refuse=frozenset(file.members.refuse),
         not_linked=tuple(n.name for n in file.neighbours if n.name in file.members.refuse),
         witness=None if file.witness is None else folder / file.witness,
+        named=tuple(NamedToken(it.name, folder / it.file, rights_from(it.rights)) for it in file.tokens.named),
     )
 
 
@@ -468,12 +476,19 @@ def _wrong_terms(content: dict[str, Any], path: Path) -> Iterator[str]:
 
 def _contradictions(file: _SiteFile) -> Iterator[str]:
     """Contradictions between sections that are valid by themselves."""
-    listen, application = file.listen, file.tokens.application
-    if not listen.http.is_loopback and listen.token_file is None and application is None:
+    listen, tokens = file.listen, file.tokens
+    can_decide = listen.token_file or tokens.application or any("decide" in it.rights for it in tokens.named)
+    if not listen.http.is_loopback and not can_decide:
         accepted = "a loopback address unless listen.token_file or tokens.application is given"
         yield str(InvalidArgument("listen.http", str(listen.http), accepted))
-    elif listen.token_file is None and application is None and (file.tokens.viewer or file.tokens.operator):
+    elif not can_decide and (tokens.viewer or tokens.operator or tokens.named):
         yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
+    taken = [TOKEN_FILE, *ROLES]
+    for i, it in enumerate(tokens.named):
+        if it.name in taken:
+            accepted = f"different from the others' and from {', '.join((TOKEN_FILE, *ROLES))}"
+            yield str(InvalidArgument(f"tokens.named[{i}].name", it.name, accepted))
+        taken.append(it.name)
     if listen.gossip == listen.http and listen.http.port != 0:
         yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
     if file.name in file.members.refuse:
@@ -539,33 +554,52 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
-def read_tokens(config: SiteConfig) -> dict[str, Rights] | None:
-    """The rights of each token; ``None`` if callers need none, and have all rights."""
-    given: list[tuple[str, Path, Rights]] = []
-    if config.token_file is not None:
-        given.append(("listen.token_file", config.token_file, ALL_RIGHTS))
-    given += [(f"tokens.{role}", path, ROLES[role]) for role, path in config.role_files.items()]
-    tokens: dict[str, Rights] = {}
-    for where, path, rights in given:
-        token = _read_token(f"{config.path}: {where}", path)
+TOKEN_FILE = "token_file"  # noqa: S105 - a name
+"""Who calls with the token of ``listen.token_file``."""
+
+
+def read_tokens(config: SiteConfig) -> dict[str, Caller] | None:
+    """Who calls with each token; ``None`` if callers need none, and have all rights."""
+    tokens: dict[str, Caller] = {}
+    for where, path, caller in token_files(config):
+        token = read_token(f"{config.path}: {where}", path)
         if token in tokens:
-            raise ConfigError(f"{config.path}: {where}: {path} holds the token of another role: each needs its own")
-        tokens[token] = rights
+            raise ConfigError(f"{config.path}: {where}: {path} holds the token of another: each needs its own")
+        tokens[token] = caller
     return tokens or None
 
 
+def token_files(config: SiteConfig) -> Iterator[tuple[str, Path, Caller]]:
+    """The field that names each file of a token, the file, and who calls with it."""
+    if config.token_file is not None:
+        yield "listen.token_file", config.token_file, Caller(TOKEN_FILE, ALL_RIGHTS)
+    for role, path in config.role_files.items():
+        yield f"tokens.{role}", path, Caller(role, ROLES[role])
+    for i, it in enumerate(config.named):
+        yield f"tokens.named[{i}]", it.file, Caller(it.name, it.rights)
+
+
 def token_with(config: SiteConfig, right: Right) -> str | None:
-    """The token with this right and the fewest others; ``None`` if callers need none."""
+    """The token with this right and the fewest others; ``None`` if callers need none.
+
+    That of a role rather than that of a person. Nobody acts in the name of one of several people without saying whose.
+    """
     tokens = read_tokens(config)
     if tokens is None:
         return None
-    able = [token for token, rights in tokens.items() if right in rights]
+    able = {token: it for token, it in tokens.items() if right in it.rights}
     if not able:
         raise ConfigError(f"{config.path}: no token has the right {right!r}: see [tokens] in examples/site.toml")
-    return min(able, key=lambda token: len(tokens[token]))
+    named = {it.name for it in config.named}
+    of_roles = [token for token, it in able.items() if it.name not in named]
+    if not of_roles and len(able) > 1 and right != "view":
+        people = ", ".join(it.name for it in able.values())
+        raise ConfigError(f"{config.path}: say who you are with --token-file FILE: {right!r} is a right of {people}")
+    return min(of_roles or able, key=lambda token: len(tokens[token].rights))
 
 
-def _read_token(where: str, path: Path) -> str:
+def read_token(where: str, path: Path) -> str:
+    """The token in a file; ``where`` begins an error."""
     try:
         token = read_secret(path).removesuffix(b"\n")
     except FileError as error:

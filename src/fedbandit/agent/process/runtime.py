@@ -33,6 +33,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.trail import Deed
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.secret_files import read_public
@@ -241,47 +242,49 @@ class Agent:
         """One change, and who has it."""
         return await self.site.shown(lambda site: change_body(site, change))
 
-    async def change_arm(self, kind: ChangeKind, arm: str, reason: str = "") -> ArmChange:
+    async def change_arm(self, kind: ChangeKind, arm: str, deed: Deed) -> ArmChange:
         """Change an arm, and say so at once."""
         at = int(1000 * time.time())
-        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, reason))
-        _LOG.warning("%s", change.in_words())
+        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, deed.reason))
+        _LOG.warning("%s; %s", change.in_words(), deed.in_words())
         await self._publish()
         return change
 
-    async def accept_arm(self, arm: str, retire: bool) -> tuple[ArmChange, ...]:
+    async def accept_arm(self, arm: str, retire: bool, deed: Deed) -> tuple[ArmChange, ...]:
         """Accept the changes of an arm that wait; a retirement only with ``retire``."""
         accepted = await self.site.do(lambda site: site.accept_arm(arm, retire))
         for change in accepted:
-            _LOG.warning("%s: accepted by the operator", change.in_words())
+            _LOG.warning("%s: accepted %s", change.in_words(), deed.in_words())
         return accepted
 
     async def member(self, name: str) -> MemberBody:
         """The response of ``GET /v1/members/NAME``."""
         return await self.site.shown(lambda site: member_body(site, name))
 
-    async def exclude(self, name: str, reason: str = "") -> None:
+    async def exclude(self, name: str, deed: Deed) -> None:
         """A member's numbers no longer count here."""
         at = int(1000 * time.time())
-        await self.site.do(lambda site: site.exclude(name, at, reason))
-        _LOG.warning("%s is excluded by the operator%s", name, f": {reason}" if reason else "")
+        await self.site.do(lambda site: site.exclude(name, at, deed.reason))
+        _LOG.warning("%s is excluded %s", name, deed.in_words())
 
-    async def include(self, name: str) -> None:
+    async def include(self, name: str, deed: Deed) -> None:
         """They count again."""
         await self.site.do(lambda site: site.include(name))
-        _LOG.warning("%s counts again: the operator includes it", name)
+        _LOG.warning("%s counts again: included %s", name, deed.in_words())
 
-    async def confirm(self) -> None:
+    async def confirm(self, deed: Deed) -> None:
         """Take the operator's word that this process is the only one of its name, and its file the latest."""
         if (twin := self._twin) is not None and self._presence.doubt is not None:
             raise AnotherRuns(f"another process runs as this site: stop it first. {twin}")
         await self.site.do(lambda site: site.confirm(self._new_run()))
-        _LOG.warning("the operator confirms that this data folder is the latest")
+        _LOG.warning("that this data folder is the latest is confirmed %s", deed.in_words())
 
-    async def restore(self) -> Restored:
+    async def restore(self, deed: Deed) -> Restored:
         """Begin a new incarnation with an old file."""
         restored = await self.site.do(lambda site: site.restore(new_incarnation(), self._new_run()))
-        _LOG.warning("a new incarnation has begun with an old data folder: %s", restored.in_words())
+        _LOG.warning(
+            "a new incarnation has begun with an old data folder: %s; %s", restored.in_words(), deed.in_words()
+        )
         return restored
 
     def _new_run(self) -> int:

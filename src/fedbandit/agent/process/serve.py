@@ -11,7 +11,8 @@ from fedbandit.agent.gossip.listener import listening as listening_for_neighbour
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import http_server, listening
-from fedbandit.agent.process.config import Address, Rights, SiteConfig
+from fedbandit.agent.process.config import Address, SiteConfig
+from fedbandit.agent.process.rights import Caller
 from fedbandit.agent.process.runtime import Agent
 
 _LOG = logging.getLogger("fedbandit.agent")
@@ -31,7 +32,7 @@ def try_ports(config: SiteConfig) -> None:
         listener.close()
 
 
-async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:
+async def serve(agent: Agent, tokens: Mapping[str, Caller] | None, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set."""
     try:
         with _listener(agent.config) as listener:
@@ -42,7 +43,7 @@ async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio
 
 
 async def _serve_at(
-    listener: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
+    listener: socket.socket, agent: Agent, tokens: Mapping[str, Caller] | None, stop: asyncio.Event
 ) -> None:
     host, http_port = agent.config.http.host, listener.getsockname()[1]
     # Other machines may call the agent by any name; ``read_config`` then requires tokens.

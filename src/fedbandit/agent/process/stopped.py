@@ -1,27 +1,39 @@
 """Changes the state file of an agent that is not running."""
 
+import os
+import pwd
 from collections.abc import Mapping
 
 from fedbandit.agent.core.bulletin import ArmEntry
 from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.trail import Deed
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.process.clock import new_incarnation
 from fedbandit.agent.process.config import SiteConfig
 
 
-def change_members(config: SiteConfig, name: str, reason: str | None) -> None:
-    """Exclude a member, with a reason; None: include it again."""
+def change_members(config: SiteConfig, name: str, excludes: bool, deed: Deed) -> None:
+    """Exclude a member, or include it again."""
     journal = _opened(config)
     try:
         site = Site(config.name, config.terms, journal.load())
-        step = site.include(name) if reason is None else site.exclude(name, new_incarnation(), reason)
+        step = site.exclude(name, new_incarnation(), deed.reason) if excludes else site.include(name)
         journal.commit(step.records)
     finally:
         journal.close()
 
 
-def restore(config: SiteConfig) -> Restored:
+def deed_here(reason: str) -> Deed:
+    """What the user of this machine asks for, and why."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"user {os.getuid()}"
+    return Deed(name, "user of this machine", reason)
+
+
+def restore(config: SiteConfig, deed: Deed) -> Restored:
     """Begin a new incarnation with a file that an agent refuses to open, since it is old or not whole.
 
     All that is not released is dropped: no decision is younger than the file. With one that an agent opens, the agent

@@ -1,7 +1,7 @@
 // What an operator may do: each asks first and says what will happen, and shows in words what went wrong.
 
 import * as agent from "./agent.js";
-import { el, nameOf, setText, setWords, show } from "./elements.js";
+import { el, nameOf, setAttribute, setText, setWords, show } from "./elements.js";
 
 const dialog = document.getElementById("confirm");
 const [title, says, field, error, go, cancel] = ["h2", ".says", ".field", "[role=alert]", ".go", ".cancel"].map((it) =>
@@ -11,8 +11,8 @@ const input = field.querySelector("input");
 const done = document.getElementById("done");
 let run = null;
 
-/** Ask; `action(text)` runs when it is confirmed, with what was typed if there is a `label`. */
-function confirm({ heading, sentences, button, isFinal = false, label = null, isOptional = false, action, after, name }) {
+/** Ask; `action(text)` runs when it is confirmed, with what was typed if there is a `label`; `missing`: if nothing was. */
+function confirm({ heading, sentences, button, isFinal = false, label = null, missing = null, most = 200, action, after, name }) {
   setText(title, heading);
   says.replaceChildren(...sentences.map((parts) => el("p", {}, ...parts)));
   setText(error, "");
@@ -21,10 +21,14 @@ function confirm({ heading, sentences, button, isFinal = false, label = null, is
   show(field, label !== null);
   setText(field.querySelector("span"), label ?? "");
   input.value = "";
-  input.maxLength = isOptional ? 200 : 64;
+  input.maxLength = most;
+  setAttribute(input, "aria-required", missing !== null ? "true" : null); // not `required`, whose words are the browser's
   run = async () => {
     const text = label === null ? undefined : input.value.trim();
-    if (text === "" && !isOptional) return setText(error, "Type a name first.");
+    if (text === "" && missing !== null) {
+      setText(error, missing);
+      return input.focus();
+    }
     go.disabled = true;
     try {
       await action(text);
@@ -59,6 +63,8 @@ export function button(text, name, onClick) {
   return node;
 }
 
+const SAY_WHY = "Say why first.";
+
 export function exclude(name) {
   confirm({
     heading: "Exclude a member?",
@@ -67,7 +73,7 @@ export function exclude(name) {
       ["Its stops that are known stay. Every site decides for itself: tell the others. You can include it again."],
     ],
     label: "Why, for this site's people",
-    isOptional: true,
+    missing: SAY_WHY,
     button: "Exclude this member",
     isFinal: true,
     name,
@@ -80,9 +86,10 @@ export function include(name) {
   confirm({
     heading: "Include a member?",
     sentences: [["What ", nameOf(name), " says will count at this site again."]],
+    label: "Why, if you like",
     button: "Include this member",
     name,
-    action: () => agent.include(name),
+    action: (reason) => agent.include(name, reason),
     after: () => `${name} counts again.`,
   });
 }
@@ -115,7 +122,7 @@ export function changeArm(change, name) {
     ...words,
     sentences: [[nameOf(name), sentence]],
     label: "Why, in a few words that every site shows",
-    isOptional: true,
+    missing: SAY_WHY,
     name,
     action: (reason) => agent.changeArm(change, name, reason),
     after: () => `${name} ${after}`,
@@ -131,6 +138,8 @@ export function addArm() {
       ],
     ],
     label: "Name of the new arm",
+    missing: "Type a name first.",
+    most: 64,
     button: "Add this arm",
     action: (name) => agent.changeArm("add", name),
     after: (name) => `${name} is added.`,
@@ -152,8 +161,9 @@ export function accept(change) {
     ],
     button: isFinal ? "Accept the retirement" : "Accept",
     isFinal,
+    label: "Why, if you like",
     name: change.arm,
-    action: () => agent.acceptArm(change.arm, isFinal),
+    action: (reason) => agent.acceptArm(change.arm, isFinal, reason),
     after: () => `Accepted: ${what} ${change.arm}.`,
   });
 }

@@ -29,6 +29,6 @@ export const history = () => call("GET", "/v1/history");
 export const rights = () => call("GET", "/v1/rights");
 export const arms = () => call("GET", "/v1/arms");
 export const exclude = (name, reason) => call("PUT", excluded(name), { reason });
-export const include = (name) => call("DELETE", excluded(name));
+export const include = (name, reason) => call("DELETE", excluded(name), { reason });
 export const changeArm = (change, arm, reason = "") => call("POST", "/v1/arms", { change, arm, reason });
-export const acceptArm = (arm, retire) => call("POST", "/v1/arms/accept", { arm, retire });
+export const acceptArm = (arm, retire, reason) => call("POST", "/v1/arms/accept", { arm, retire, reason });
