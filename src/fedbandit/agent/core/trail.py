@@ -1,7 +1,6 @@
 """Who did what, and why: the deed of a person, with the reason that must come with it."""
 
 from dataclasses import dataclass
-from typing import get_args
 
 from fedbandit.agent.core.arms import MAX_REASON, ChangeKind
 from fedbandit.checks import InvalidArgument
@@ -11,12 +10,10 @@ __all__ = ["REASON", "UNSAID", "Deed", "checked_reason", "needs_reason"]
 REASON = f"a text of 1 to {MAX_REASON} printable characters that says why"
 """What is accepted for a reason."""
 
-_UNEXPLAINED: frozenset[ChangeKind] = frozenset({"add"})
-
 
 def needs_reason(kind: ChangeKind) -> bool:
     """Whether a change of an arm needs a reason: each does that concerns patients who are treated already."""
-    return kind in get_args(ChangeKind) and kind not in _UNEXPLAINED
+    return kind != "add"
 
 
 def checked_reason(value: object, required: bool = True) -> str:
