@@ -339,9 +339,6 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
 # ---------------------------------------------------------------- arms
 
 
-_UNEMPTY = {"properties": {"reason": {"minLength": 1}}}
-
-
 class ChangeRequest(bodies.Body):
     """What to do with which arm."""
 
@@ -353,11 +350,15 @@ class ChangeRequest(bodies.Body):
         **_NO_REASON,
     )
 
-    @classmethod
-    def schema(cls) -> dict[str, Any]:
-        """The schema, in which all changes but an addition need a reason."""
-        needs = {"if": {"properties": {"change": {"const": "add"}}}, "else": {"required": ["reason"], **_UNEMPTY}}
-        return {**cls.model_json_schema(), **needs}
+
+def _change_schema() -> dict[str, Any]:
+    """The schema of ``ChangeRequest``, in which all changes but an addition need a reason."""
+    needed = {"required": ["reason"], "properties": {"reason": {"minLength": 1}}}
+    return {
+        **ChangeRequest.model_json_schema(),
+        "if": {"properties": {"change": {"const": "add"}}},
+        "else": needed,
+    }
 
 
 class AcceptRequest(bodies.Body):
@@ -396,7 +397,7 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         response_model=models.ArmChangeBody,
         response_description="On disk, and in a bulletin that is on its way.",
         responses=refusals,
-        openapi_extra=bodies.takes(ChangeRequest.schema()),
+        openapi_extra=bodies.takes(_change_schema()),
     )
     async def change_arm(request: Request) -> Response:
         bodies.check_type(request)
