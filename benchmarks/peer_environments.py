@@ -17,7 +17,10 @@ class NotInstalled(Exception):
 
 
 def python_of(peer: str) -> Path:
-    """The Python of a peer's environment, made if it is not there or its list has changed."""
+    """The Python of a peer's environment, made if it is not there or its list has changed.
+
+    A list that begins with ``# --no-deps`` is complete: what its packages say that they need besides is left out.
+    """
     wanted = (WORKERS / "requirements" / f"{peer}.txt").read_text(encoding="utf-8")
     folder = ENVIRONMENTS / peer
     python, done = folder / "bin" / "python", folder / "installed.txt"
@@ -27,6 +30,7 @@ def python_of(peer: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-r", "/dev/stdin"]
+    command += ["--no-deps"] * wanted.startswith("# --no-deps")
     ran = subprocess.run(command, input=wanted, capture_output=True, text=True, check=False)  # noqa: S603  # our lists
     if ran.returncode:
         raise NotInstalled(reason(ran.stderr))

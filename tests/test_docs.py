@@ -73,6 +73,8 @@ RUN_ELSEWHERE = {
     ),
     ("agent.md", "python"): ("test_agent_simulation.py::test_the_example_in_the_docs_runs",),
     ("changing-worlds.md", "python"): ("test_changing.py::test_the_page_on_changing_worlds_runs_as_printed",),
+    ("evaluate.md", "python"): ("test_evaluate.py::test_the_page_runs_as_printed",),
+    ("evaluate.md", "toml"): ("test_evaluate.py::test_the_page_runs_as_printed",),
     ("from-personalizer.md", "python"): ("test_examples_live.py::test_the_page_on_personalizer_names_what_there_is",),
     ("http.md", "console"): ("test_examples_live.py::test_the_commands_of_the_page",),
     ("http.md", "python"): ("test_examples_live.py::test_the_python_of_the_page",),
@@ -279,7 +281,7 @@ EXPERIMENT = {
 SITE = {"federation", "tls", "listen", "tokens", "neighbours", "trust_policy"}
 
 
-@pytest.mark.parametrize("block", of("toml", "own-rewards.md"), ids=place)
+@pytest.mark.parametrize("block", of("toml", "own-rewards.md", "evaluate.md"), ids=place)
 def test_files_are_read_by_their_reader(block, tmp_path, monkeypatch):
     """Parts of a file are read as parts of a whole one: ``examples/site.toml``, or a small experiment."""
     content = tomllib.loads(block.text)
@@ -492,7 +494,7 @@ def test_the_picture_of_the_architecture_is_true():
     picture = ElementTree.parse(DOCS / "images" / "architecture.svg").getroot()  # noqa: S314
     drawn = {it.get("data-room") for it in picture.iter() if it.get("data-room")}
     assert drawn <= set(ROOMS)
-    left_out = {"checks", "theory", "agent.config", "planning", "testing.own_policy", "public names"}
+    left_out = {"checks", "theory", "agent.config", "planning", "evaluation", "testing.own_policy", "public names"}
     assert set(ROOMS) - drawn <= left_out
     imports = {(room_of(module_of(path)), room_of(name)) for path in MODULES for name in loaded_by(path)}
     arrows = [tuple(it.get("data-uses").split()) for it in picture.iter() if it.get("data-uses")]

@@ -39,6 +39,7 @@ ROOMS = {
     "engine": ["engine"],  # a round, compiled
     "simulation": ["simulation"],
     "planning": ["planning"],
+    "evaluation": ["evaluation"],  # of logs; runs at a site, without the simulator's packages
     "testing.own_policy": ["testing.own_policy"],  # plays it compiled
     "experiments": ["experiments"],
     "audit": ["audit"],  # attacks the simulator and the site
@@ -96,7 +97,7 @@ def test_a_room_imports_only_rooms_before_it():
     assert_none([f"{module} must not import {name}" for module, name in imports if rank[name] > rank[module]])
 
 
-@pytest.mark.parametrize("room", ["figures", "simulation", "planning", "experiments"])
+@pytest.mark.parametrize("room", ["figures", "simulation", "planning", "evaluation", "experiments"])
 def test_the_simulator_does_not_import_the_agent(room):
     """Nor what protects real data: the two branches share rules, world and policies, and nothing else."""
     for path in (SOURCE / room).rglob("*.py"):

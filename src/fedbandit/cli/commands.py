@@ -13,6 +13,7 @@ import typer
 
 from fedbandit.cli.agent import arm, certs, live
 from fedbandit.cli.errors import errors_exit_with_2, output_folder, quietly
+from fedbandit.cli.evaluate import evaluator
 from fedbandit.cli.plan import planner
 from fedbandit.cli.status import teller
 from fedbandit.cli.up import show_live, upper
@@ -34,6 +35,7 @@ app.add_typer(teller)
 app.add_typer(arm, name="arm")
 app.add_typer(upper)
 app.add_typer(planner)
+app.add_typer(evaluator)
 
 
 def main() -> None:

@@ -1,0 +1,17 @@
+"""What another policy would have gained, estimated from a site's log: docs/evaluate.md."""
+
+from fedbandit.evaluation.estimates import Estimate, Evaluation, evaluate
+from fedbandit.evaluation.log import Log, LogError, LoggedDecision, read_log
+from fedbandit.evaluation.target import Target, target
+
+__all__ = [
+    "Estimate",
+    "Evaluation",
+    "Log",
+    "LogError",
+    "LoggedDecision",
+    "Target",
+    "evaluate",
+    "read_log",
+    "target",
+]
