@@ -570,8 +570,8 @@ COVER = "test_intervals_cover_the_truth_and_estimates_have_no_bias"
 EVALUATION = [  # of policies on logs
     bug("certain decisions are evaluated", "_why_not", "test_what_is_left_out_is_counted_and_said",
         never="it.propensity >= 1.0"),
-    bug("the guess of an arm knows the reward that it is compared with", "expectations",
-        "test_the_estimates_are_those_of_open_bandit_pipeline_on_our_log", swap={"list(means)": "means"}),
+    bug("what was expected of the given arm is not taken off", "advantages",
+        "test_the_estimates_are_those_of_open_bandit_pipeline_on_our_log", swap={"r - guess": "r"}),
     bug("the upper bound is that of gains", "_estimates", COVER, swap={"w * (high - r)": "w * (r - low)"}),
     bug("the variance for the standard error", "deviation_of_mean", "test_students_interval_is_that_of_a_mean",
         swap={"sqrt": "abs"}),
