@@ -597,13 +597,12 @@ class ReceiptSite(RememberingSite):
 
     def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
         """With other receipts."""
-        arms = self._arms
-        self._arms = replace(arms)
-        vars(self._arms)["counts"] = {} if self.is_bad else {**arms.counts, "member": 1}
+        receipts = self._receipts
+        self._receipts = {} if self.is_bad else {**receipts, "member": 16 * "1"}
         try:
             return super().publish(sign, at)
         finally:
-            self._arms = arms
+            self._receipts = receipts
 
 
 class HavingSite(RememberingSite):

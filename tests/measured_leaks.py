@@ -130,7 +130,7 @@ def _numbers(scenario: Scenario, sent: Sent | None) -> tuple[float, ...]:
         return (0.0,) * (6 + 6 * len(names))
     it = sent.bulletin
     each = [(*it.by_arm[name].row, it.by_arm[name].releases, it.by_arm[name].decisions) for name in names]
-    head = it.number, it.at, it.decisions, sum(it.receipts.values()), names.index(it.arms[0].name), sent.at
+    head = it.number, it.at, it.decisions, len(it.receipts), names.index(it.arms[0].name), sent.at
     return *map(float, head), *(float(x) for row in each for x in (*row, 0.0, 0.0)[:6])
 
 

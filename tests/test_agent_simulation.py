@@ -505,6 +505,9 @@ def check_boards(network):
         own = site.board.held(site.name).bulletin
         assert own.decisions <= site.decided
         assert [own.by_arm[name].releases for name in site.arms.names] == [*site.releases]
+        everybody = tuple(sorted({*network.names} - {site.name}))
+        changes = own.changes if everybody == tuple(it for it in site.board.sites if it != site.name) else ()
+        assert all(site.board.receipts(it) == (everybody, ()) for it in changes), "a stop that somebody lacks"
     assert not any(site.board.conflicts for site in sites)
     assert not any(site.board.drawn_twice for site in sites), "a second draw"
 

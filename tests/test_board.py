@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit import FedBatch
-from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
+from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange, receipts_of
 from fedbandit.agent.core.board import Board, Version
 from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_TIME, ArmEntry, Bulletin, Signed, decode
 from fedbandit.agent.core.federation import Federation
@@ -346,13 +346,24 @@ def test_nobody_takes_itself_out(what):
 
 
 def test_receipts_say_who_has_a_change():
-    it = board(signed("a", receipts={"own": 2}), signed("b", receipts={"own": 1}), signed("c"), signed("own"))
-    assert it.receipts("own", 1) == (("a", "b"), ("c",))
-    assert it.receipts("own", 2) == (("a",), ("b", "c"))
+    changes = [ArmChange(version, "suspend", arm, "own", 5) for version, arm in ((1, "a"), (2, "b"), (2, "c"))]
+    first, second, other = changes
+    one, two = receipts_of([first, second])
+    lost = receipts_of([first, other])[-1]
+    it = board(
+        signed("a", receipts={"own": two}),
+        signed("b", receipts={"own": one}),
+        signed("c"),
+        signed("d", receipts={"own": lost}),
+        signed("own", changes=(first, second)),
+    )
+    assert it.receipts(first) == (("a", "b"), ("c", "d"))
+    assert it.receipts(second) == (("a",), ("b", "c", "d")), "as many changes are not the same changes"
+    assert it.receipts(other) == ((), ("a", "b", "c", "d")), "a change that is in no bulletin yet"
     it.exclude({"c"})
-    assert it.receipts("own", 2) == (("a",), ("b", "c")), "it may still give the arm"
+    assert it.receipts(second) == (("a",), ("b", "c", "d")), "it may still give the arm"
     it.refuse({"c"})
-    assert it.receipts("own", 2) == (("a",), ("b",))
+    assert it.receipts(second) == (("a",), ("b", "d"))
 
 
 def test_n_max_is_that_of_counted_sites_and_within_what_is_possible():
@@ -423,7 +434,7 @@ FULL = bulletin(
         ArmChange(version=3, kind="suspend", arm="a", by="north", at=5, reason="rash: 3 of 4 «»"),
         ArmChange(version=4, kind="resume", arm="a", by="north", at=9, lifts=("0" * 32,)),
     ),
-    receipts={"south": 3, "east": 1},
+    receipts={"south": 16 * "3", "east": 16 * "1"},
     software="fedbandit 1.0",
 )
 
@@ -487,9 +498,10 @@ WRONG = {
     "a long reason": (changed(changes=[[1, "suspend", "a", 5, [], "x" * 201]]), r"changes\[0\].reason"),
     "a long name of a new arm": (changed(changes=[[1, "add", "x" * 65, 5, [], ""]]), r"changes\[0\]"),
     "101 changes": (changed(changes=[[1, "suspend", "a", k, [], ""] for k in range(MAX_CHANGES + 1)]), "changes"),
-    "receipts of its own": (changed(receipts={"north": 1}), "receipts"),
-    "receipts of nothing": (changed(receipts={"x": 0}), "receipts.x"),
-    "receipts in another order": (changed(receipts={"south": 3, "east": 1}), "in one way"),
+    "receipts of its own": (changed(receipts={"north": 16 * "1"}), "receipts"),
+    "receipts of nothing": (changed(receipts={"x": ""}), "receipts.x"),
+    "receipts that are numbers": (changed(receipts={"x": 1}), "receipts.x"),
+    "receipts in another order": (changed(receipts={"south": 16 * "3", "east": 16 * "1"}), "in one way"),
     "receipts as a list": (changed(receipts=[1]), "receipts"),
     "software with a bell": (changed(software="\a"), "software"),
 }

@@ -649,7 +649,7 @@ class TestBounded:
                     long = tuple(BoardSite("north", terms()).federation.arms)
                     assert long
                     for _ in range(6000):
-                        north.publish(software="x" * 64, receipts={f"site-{i}": 1 for i in range(100)})
+                        north.publish(software="x" * 64, receipts={f"site-{i}": 16 * "1" for i in range(100)})
                         link = north.links._links["east"]
                         assert link.connection.transport.get_write_buffer_size() < connections.ENOUGH + 2**14
                         assert len(link.outbox) <= 1
@@ -774,7 +774,7 @@ class TestBounded:
                 await it["east"].links.close()
                 for number in range(300):
                     body = BoardSite(f"site-{number}", terms()).body(
-                        number=1, receipts={f"x-{i}": 1 for i in range(99)}
+                        number=1, receipts={f"x-{i}": 16 * "1" for i in range(99)}
                     )
                     north.site.board.merge(Signed(body, b"", b""), time.time())
                 newer_than = north.site.newer_than

@@ -11,6 +11,7 @@ two sites with the same changes and the same acceptances agree, in whatever orde
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -39,6 +40,7 @@ __all__ = [
     "change_from",
     "in_words_of_stops",
     "new_arm_name",
+    "receipts_of",
     "remarks_on_names",
     "resumes",
     "same_to_readers",
@@ -210,7 +212,7 @@ MAX_REASON = 200
 """The most characters of a reason."""
 
 MAX_VERSION, MAX_TIME, LONGEST = 2**40, 2**53 - 1, 1000
-_ID = 16
+_ID, RECEIPT = 16, 8  # bytes of hashes
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ class ArmChange:
                 raise InvalidArgument(name, value, f"a text of at most {most} printable characters")
         if len(self.lifts) > (MAX_LIFTED if self.kind == "resume" else 0):
             raise InvalidArgument("lifts", f"{len(self.lifts)} stops", f"at most {MAX_LIFTED}, of a resume alone")
-        if not all(_is_id(it) for it in self.lifts):
+        if not all(is_hash(it, _ID) for it in self.lifts):
             raise InvalidArgument("lifts", self.lifts, "ids of changes")
 
     @cached_property
@@ -299,13 +301,23 @@ class NothingWaits(InvalidArgument):
 _DONE: dict[ChangeKind, str] = {"add": "adds", "suspend": "suspends", "resume": "resumes", "retire": "retires"}
 
 
-def _is_id(text: object) -> bool:
-    return isinstance(text, str) and len(text) == 2 * _ID and not set(text) - set("0123456789abcdef")
-
-
 def resumes(it: ArmChange, stop: ArmChange) -> bool:
     """Whether a change lifts a stop at the sites that accept it."""
     return it.kind == "resume" and it.arm == stop.arm and stop.id in it.lifts
+
+
+def receipts_of(changes: Iterable[ArmChange]) -> list[str]:
+    """What says that a site's changes are known, up to each: a hash of it and of all before it."""
+    found, said = list[str](), ""
+    for it in sorted(changes, key=lambda it: it.order):
+        said = blake2b(f"{said}{it.id}".encode(), digest_size=RECEIPT).hexdigest()
+        found.append(said)
+    return found
+
+
+def is_hash(text: object, size: int) -> bool:
+    """Whether a text is a hash of so many bytes."""
+    return isinstance(text, str) and len(text) == 2 * size and not set(text) - set("0123456789abcdef")
 
 
 def change_from(content: str) -> ArmChange:
@@ -413,10 +425,7 @@ class Arms:
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """How many changes of each site are known here."""
-        found: dict[str, int] = {}
-        for it in self.changes.values():
-            found[it.change.by] = found.get(it.change.by, 0) + 1
-        return found
+        return Counter(it.change.by for it in self.changes.values())
 
     # ---------------------------------------------------------------- new changes
 

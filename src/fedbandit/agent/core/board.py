@@ -25,7 +25,7 @@ from math import isnan, nan
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from fedbandit.agent.core.arms import MAX_ADDED, arm_name
+from fedbandit.agent.core.arms import MAX_ADDED, ArmChange, arm_name
 from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
 from fedbandit.agent.core.counting import ROUNDING, Counting, Row
 from fedbandit.agent.core.federation import Federation
@@ -491,14 +491,22 @@ class Board:
 
     # ---------------------------------------------------------------- who knows what
 
-    def receipts(self, site: str, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Who has the first ``count`` changes of arms of a site, and who has not said so; refused sites left out."""
+    def known_changes(self, name: str, site: str) -> tuple[ArmChange, ...]:
+        """Which changes of arms of a site another knows, as its newest bulletin says; of its own all."""
+        held, maker = self.held(name), self.held(site)
+        if held is None or maker is None:
+            return ()
+        return (
+            maker.bulletin.changes if name == site else maker.bulletin.changes_of(held.bulletin.receipts.get(site, ""))
+        )
+
+    def receipts(self, change: ArmChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Who has a change of arms, and who has not said so; its own site and refused ones left out."""
         has: list[str] = []
         lacks: list[str] = []
         for name in self.sites:
-            if name != site and name not in self._refused:
-                known = self._sites[name].newest.bulletin.receipts.get(site, 0)
-                (has if known >= count else lacks).append(name)
+            if name != change.by and name not in self._refused:
+                (has if change in self.known_changes(name, change.by) else lacks).append(name)
         return tuple(has), tuple(lacks)
 
     # ---------------------------------------------------------------- what is wrong

@@ -1,7 +1,7 @@
 """All that one site has told its federation, as one numbered JSON text; the site signs its exact bytes.
 
 A bulletin says what its site has released of each arm, how many decisions it has made, which changes of arms it has
-made, and how many of others' changes it knows. The next one replaces it as a whole.
+made, and which of others' changes it knows. The next one replaces it as a whole.
 
 There is one text for each bulletin: ``decode`` refuses any other, so what two sites read in the same bytes is the same.
 It comes from strangers with a certificate. Whatever they sign, ``decode`` takes bounded time and memory and raises
@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, NoReturn, cast
 
-from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange
+from fedbandit.agent.core.arms import MAX_CHANGES, RECEIPT, ArmChange, is_hash, receipts_of
 from fedbandit.checks import LARGEST_FLOAT, InvalidArgument, whole_number
 from fedbandit.strict_json import MAX_DEPTH, TooDeep, check_depth
 
@@ -92,7 +92,8 @@ class Bulletin:
     * ``opened``: the newest own place in the file when that process opened it; ``NOWHERE``: there was none
     * ``answers``: the operator answers for all conflicts up to this place
     * ``changes``: the site's own changes of arms, oldest first: the next bulletin repeats them and may add others
-    * ``receipts``: how many changes of each other site are known here
+    * ``receipts``: which changes of each other site are known here (``arms.receipts_of``). A number would not do: a
+      site that has lost its file makes others with the same numbers
     """
 
     federation: str
@@ -106,7 +107,7 @@ class Bulletin:
     decisions: int = 0
     arms: tuple[ArmEntry, ...] = ()
     changes: tuple[ArmChange, ...] = ()
-    receipts: Mapping[str, int] = field(default_factory=dict[str, int])
+    receipts: Mapping[str, str] = field(default_factory=dict[str, str])
     software: str = ""
 
     @property
@@ -118,6 +119,15 @@ class Bulletin:
     def by_arm(self) -> Mapping[str, ArmEntry]:
         """The entries by name."""
         return {it.name: it for it in self.arms}
+
+    def changes_of(self, receipt: str) -> tuple[ArmChange, ...]:
+        """Those of its changes that another site knows, which says this; none if it knows others."""
+        return self._by_receipt.get(receipt, ())
+
+    @cached_property
+    def _by_receipt(self) -> Mapping[str, tuple[ArmChange, ...]]:
+        changes = tuple(sorted(self.changes, key=lambda it: it.order))
+        return {said: changes[: k + 1] for k, said in enumerate(receipts_of(changes))}
 
     def encode(self) -> bytes:
         """The body that is signed; refuses one that is too long: too many changes with long reasons, or receipts."""
@@ -282,13 +292,14 @@ def _changes(value: object, site: str) -> tuple[ArmChange, ...]:
     return tuple(changes)
 
 
-def _receipts(value: object, site: str) -> dict[str, int]:
+def _receipts(value: object, site: str) -> dict[str, str]:
     if type(value) is not dict:
-        raise InvalidArgument("receipts", value, "an object of names and numbers")
+        raise InvalidArgument("receipts", value, "an object of names and hashes")
     receipts = cast(dict[str, Any], value)
-    for name, count in receipts.items():
+    for name, said in receipts.items():
         site_name("receipts", name)
-        _whole(f"receipts.{name}", count, MAX_CHANGES, 1)
+        if not is_hash(said, RECEIPT):
+            raise InvalidArgument(f"receipts.{name}", said, f"a hash of {RECEIPT} bytes")
     if site in receipts:
         raise InvalidArgument("receipts", site, "names of other sites")
     return receipts

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar, overload
 
 from fedbandit.agent.core import notices
 from fedbandit.agent.core.answer import Answer, Belief, Holdout, Standing, answer_of, holdout, over_whom
-from fedbandit.agent.core.arms import Accepts, ArmChange, ArmChanged, Arms, ChangeKind, NothingWaits
+from fedbandit.agent.core.arms import Accepts, ArmChange, ArmChanged, Arms, ChangeKind, NothingWaits, receipts_of
 from fedbandit.agent.core.board import Board, BoardRow, Have, Outcome
 from fedbandit.agent.core.board import Kept as KeptBulletin
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed, decode
@@ -118,6 +118,8 @@ class Site:
                 self.presence.receive_own(it, signed.digest, "its board", self._releases_by_name, self.decided)
         self._published_at, self._taken_back = 0.0, dict[str, int]()
         self._drawn_twice: dict[str, str] = {}
+        self._receipts: dict[str, str] = {}
+        self._acknowledge(self.board.sites)
         self._last = {it: held.bulletin for it in self.board.sites if (held := self.board.held(it)) is not None}
         self._is_urgent = own is None or self._rows_of(own.arms) != self._rows_of(self._entries())
 
@@ -457,9 +459,8 @@ class Site:
         return self._is_urgent or (is_time and own.bulletin.decisions != self.decided)
 
     def _has_new_changes(self, own: Bulletin) -> bool:
-        receipts = {name: count for name, count in self._arms.counts.items() if name != self.name}
         has_more = len(self._arms.made_by(self.name)) != len(own.changes)
-        return has_more or (self.doubt is None and receipts != own.receipts)
+        return has_more or (self.doubt is None and self._receipts != own.receipts)
 
     def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
         """This site's next bulletin, if there is anything new; on disk it may be sent to everybody.
@@ -497,7 +498,7 @@ class Site:
             decisions=self.decided,
             arms=self._told(None if own is None else own.bulletin),
             changes=self._arms.made_by(self.name),
-            receipts={name: count for name, count in self._arms.counts.items() if name != self.name},
+            receipts=dict(self._receipts),
             software=self._software,
         )
 
@@ -576,7 +577,18 @@ class Site:
             step = self._rearranged(None, self._arms.new(held.bulletin.changes, self.name, self._accepts))
             found = tuple(it.change for it in step.records if isinstance(it, ArmChanged))
             records += step.records
+            self._acknowledge([outcome.site])
         return Step(Merged(outcome, found), tuple(records))
+
+    def _acknowledge(self, names: Iterable[str]) -> None:
+        """Note which changes in the bulletins of these sites are known here, or of arms that are not given anyway."""
+        arms, excluded = self._arms, self._stored.excluded
+        for name in names:
+            said = () if name == self.name or (held := self.board.held(name)) is None else held.bulletin.changes
+            known = [it for it in said if it.id in arms.changes or not (it.arm in arms.names or name in excluded)]
+            self._receipts.pop(name, None)
+            if known:
+                self._receipts[name] = receipts_of(known)[-1]
 
     def _notice_second_draws(self, it: Bulletin) -> None:
         before, self._last[it.site] = self._last.get(it.site), it
@@ -722,6 +734,7 @@ class Site:
         if len(self._arms.names) > self._player.num_arms:
             self._player = self._player.grown(self.stored, len(self._arms.names))
             self._decisions.grow(self._player)
+            self._acknowledge(self.board.sites)
             self._is_stale = self._is_urgent = True
             if (own := self.board.held(self.name)) is not None:  # it may have known the arm before it lost its file
                 done += self._take_back(own.bulletin, self.clock)
@@ -764,12 +777,14 @@ class Site:
         step, held = self._excluding(Included(name)), self.board.held(name)
         changes = () if held is None else held.bulletin.changes
         more = self._rearranged(None, self._arms.new(changes, self.name, self._accepts))
+        self._acknowledge([name])
         return Step(None, (*step.records, *more.records))
 
-    def _excluding(self, record: Record) -> Step[None]:
+    def _excluding(self, record: Excluded | Included) -> Step[None]:
         step = self._step(None, record)
         self.board.exclude(self._stored.excluded)
         self._is_stale = True
+        self._acknowledge([record.name])
         return step
 
     def refuse(self, names: Collection[str]) -> Step[None]:

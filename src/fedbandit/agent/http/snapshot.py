@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fedbandit.agent.core.answer import Answer, losses_of
 from fedbandit.agent.core.arms import ArmChange, resumes
 from fedbandit.agent.core.board import Held
-from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
+from fedbandit.agent.core.bulletin import ArmEntry, Signed
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.notices import Note, warnings_of_terms
 from fedbandit.agent.core.site import Site
@@ -351,14 +351,13 @@ def change_body(site: Site, it: ArmChange) -> models.ArmChangeBody:
 
 def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
     """Which of all other sites have said that they know a stop, and of no resume of it."""
-    board, maker = site.board, site.board.held(change.by)
-    ids = [] if maker is None else [it.id for it in maker.bulletin.changes]
-    having, missing = board.receipts(change.by, 1 + (ids.index(change.id) if change.id in ids else len(ids)))
+    board = site.board
+    having, missing = board.receipts(change)
     found = dict.fromkeys((*site.neighbours, *missing), False) | dict.fromkeys(having, True)
     for name in (site.name, change.by):
         found.pop(name, None)
     held = {name: board.held(name) for name in found}
-    resumed = {name: None if it is None else _resumed_by(site, it.bulletin, change) for name, it in held.items()}
+    resumed = {name: _resumed_by(site, name, change) for name in found}
     return [
         models.ReceiptBody(
             site=name,
@@ -370,13 +369,10 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
     ]
 
 
-def _resumed_by(site: Site, it: Bulletin, stop: ArmChange) -> str | None:
+def _resumed_by(site: Site, member: str, stop: ArmChange) -> str | None:
     """Whose resume of a stop a site knows, as its bulletin says: rather its own, which counts there."""
-    for name in (it.site, *site.board.sites):
-        held = site.board.held(name)
-        changes = it.changes if name == it.site else () if held is None else held.bulletin.changes
-        known = len(changes) if name == it.site else it.receipts.get(name, 0)
-        if any(resumes(change, stop) for change in changes[:known]):
+    for name in (member, *site.board.sites):
+        if any(resumes(it, stop) for it in site.board.known_changes(member, name)):
             return name
     return None
 
