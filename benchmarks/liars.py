@@ -15,7 +15,7 @@ from random import Random
 from fedbandit import FedBatch
 from fedbandit.agent.core.bulletin import MAX_COUNT, ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.federation import DAY, Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork, simulated_signature
+from fedbandit.testing.memory_network import MemoryNetwork, simulated_signature
 
 MEANS = 0.2, 0.5, 0.8
 PER_DAY, CALM, DAYS = 8, 25, 52

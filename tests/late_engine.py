@@ -10,11 +10,11 @@ import numpy as np
 from fedbandit import Problem
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.engine import layout, streams
 from fedbandit.policies.protocol import Setting, page_on
 from fedbandit.simulation.replay import _settings
 from fedbandit.simulation.run import compiled_policy
+from fedbandit.testing.memory_network import MemoryNetwork
 from fedbandit.world.delays import ByOutcome, Geometric
 from plain_engine import PlainEngine
 from sites_on_tape import all_from_the_start

@@ -5,8 +5,8 @@ import numpy as np
 from fedbandit import Tape
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.privacy.noise import GRID
+from fedbandit.testing.memory_network import MemoryNetwork
 
 
 def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon, gossip="releases"):

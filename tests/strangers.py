@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from fedbandit.agent.gossip import frames
-from fedbandit.agent.gossip.certificates import init
 from fedbandit.agent.gossip.connection import Connection, dial
 from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words
+from fedbandit.agent.process.certificates import init
 from fedbandit.agent.process.config import Address
 
 DAY = timedelta(days=1)

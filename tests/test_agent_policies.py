@@ -14,12 +14,12 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarni
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.decisions import MAX_EXPIRED, SiteDraws
 from fedbandit.agent.core.federation import DAY, LARGEST_RATE
-from fedbandit.agent.core.memory_network import Down, MemoryNetwork, simulated_signature
 from fedbandit.agent.core.records import DecisionRecord, HorizonReached, Numbering, Released, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index
+from fedbandit.testing.memory_network import Down, MemoryNetwork, simulated_signature
 from fedbandit.world import graph
 from sites_on_tape import SitesOnTape, tape_on_the_grid
 from test_agent_simulation import EXACT, TERMS, TREE, Watched

@@ -9,7 +9,7 @@ import pytest
 
 from fedbandit import FedBatch
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
+from fedbandit.testing.memory_network import Down, Faults, MemoryNetwork
 
 SITES = ("a", "b", "c", "d")
 MEANS = {  # on average arm 1 is best, by 0.1; a and b alone would prefer arm 0, c and d arm 2

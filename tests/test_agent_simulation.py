@@ -31,7 +31,6 @@ from fedbandit.agent.core.board import Outcome
 from fedbandit.agent.core.bulletin import Signed, decode
 from fedbandit.agent.core.decisions import Request, RequestIndex, arms_in
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Down, Faults, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.records import (
     DecisionCancelled,
     DecisionNotFound,
@@ -46,6 +45,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.site import Merged, Site
 from fedbandit.checks import InvalidArgument
+from fedbandit.testing.memory_network import Down, Faults, MemoryJournal, MemoryNetwork
 from fedbandit.world import graph
 from sites_on_tape import SitesOnTape, in_memory, tape_on_the_grid
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fedbandit.agent.gossip.certificates import init
 from fedbandit.agent.gossip.tls import Certified
+from fedbandit.agent.process.certificates import init
 from links_network import Party, run, terms, until
 from strangers import (
     DAY,

@@ -10,10 +10,10 @@ from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core import answer
 from fedbandit.agent.core.answer import Belief, Holdout, answer_of, losses_of
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.rules import belief as rules
 from fedbandit.rules.propensity import MOST_ERROR
 from fedbandit.rules.releases import random_effects
+from fedbandit.testing.memory_network import MemoryNetwork
 
 NAMES = ("none", "metformin", "glipizide")
 DRAWS = 200_000

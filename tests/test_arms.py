@@ -24,12 +24,12 @@ from fedbandit.agent.core.arms import (
 from fedbandit.agent.core.bulletin import Bulletin, Signed
 from fedbandit.agent.core.decisions import Request, choice, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Down, Faults, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.notices import Note, warnings_of_arms
 from fedbandit.agent.core.records import HorizonReached, NoArmLeft
 from fedbandit.agent.core.site import Site
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED
+from fedbandit.testing.memory_network import Down, Faults, MemoryJournal, MemoryNetwork
 from test_agent_simulation import (
     FAULTY_EVENTS,
     Story,

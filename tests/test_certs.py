@@ -32,8 +32,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from typer.testing import CliRunner
 
 from fedbandit.agent.disk import secret_files
-from fedbandit.agent.gossip.certificates import CertsError, init, issue, sign
 from fedbandit.agent.gossip.tls import read_tls, revoked_in
+from fedbandit.agent.process.certificates import CertsError, init, issue, sign
 from fedbandit.agent.process.config import ConfigError, read_config
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.cli import app

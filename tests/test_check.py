@@ -22,9 +22,9 @@ from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.witness import memory_folder
-from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.tls import in_words
 from fedbandit.agent.process import check as checking
+from fedbandit.agent.process.certificates import init, issue
 from fedbandit.agent.process.check import check
 from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.runtime import Agent

@@ -21,7 +21,6 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, Shares
 from fedbandit.agent.core import decisions as decisions_module
 from fedbandit.agent.core.decisions import Choice, SiteDraws, choice, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import HorizonReached, Numbering, Stored
 from fedbandit.agent.core.site import Site
@@ -30,6 +29,7 @@ from fedbandit.policies.plain import NO_ARM
 from fedbandit.policies.protocol import time_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.rules.propensity import chances_of_highest
+from fedbandit.testing.memory_network import MemoryNetwork
 from own_choices import Inherited, Own
 
 ARMS = ("a", "b", "c", "d")

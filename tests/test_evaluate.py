@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 from fedbandit import FedBatch, InvalidArgument, Shares
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.cli import app
 from fedbandit.evaluation import Log, LogError, LoggedDecision, evaluate, read_log, target
 from fedbandit.evaluation.estimates import usable
 from fedbandit.evaluation.exports import bandit_feedback, vowpal_wabbit, write_vowpal_wabbit
 from fedbandit.rules import off_policy
+from fedbandit.testing.memory_network import MemoryNetwork
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[1] / "docs"

@@ -10,7 +10,6 @@ from broken_sites import ArrivalSite
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.decisions import MAX_SETTLED, SiteDraws
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
-from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import DecisionNotFound, Numbering, Released, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
@@ -18,6 +17,7 @@ from fedbandit.agent.process.clock import LASTS, SteadyClock
 from fedbandit.audit.attacks import on_delays
 from fedbandit.audit.measure import audit
 from fedbandit.checks import InvalidArgument
+from fedbandit.testing.memory_network import Down, MemoryNetwork
 
 PLAIN = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), max_agents=2)
 WINDOW = replace(PLAIN, reward_window=10.0)

@@ -28,6 +28,7 @@ ROOMS = {
     # A live site stands below the simulator: so it cannot import it, and starts without NumPy and Numba.
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
+    "testing.memory_network": ["testing.memory_network"],  # runs whole federations of sites
     "agent.disk": ["agent.disk"],
     "agent.config": ["agent.process.config", "agent.process.rights"],
     "agent.gossip": ["agent.gossip"],
@@ -108,7 +109,7 @@ def test_the_simulator_does_not_import_the_agent(room):
 
 # What stands in the base, and what a live site adds: everything else may use the simulator's packages.
 BASE = ("rules", "checks", "policies", "testing", "theory", "privacy")
-BASE += ("agent.core", "agent.disk", "agent.config", "agent.client")
+BASE += ("agent.core", "testing.memory_network", "agent.disk", "agent.config", "agent.client")
 SITE = ("agent.gossip", "agent.http", "agent")
 
 
@@ -190,7 +191,7 @@ def test_names_are_listed_only_where_users_import_from():
     """Inside the simulator nothing reads such a list, and each name would stand twice."""
     public = {"engine.streams", "policies", "policies.protocol", "testing", "testing.own_policy", "theory"}
     public |= {f"world.{name}" for name in ("delays", "graph", "hospital")}
-    public.add("policies.fed_batch")
+    public |= {"policies.fed_batch", "testing.memory_network"}
     rooms = ("engine", "simulation", "planning", "experiments", "figures", "world", "policies", "testing", "theory")
     names = [module_of(path).removeprefix("fedbandit.") for path in MODULES if "\n__all__" in path.read_text()]
     assert_none([name for name in names if name.split(".")[0] in rooms and name not in public])
@@ -213,11 +214,11 @@ def test_a_live_agent_is_light():
     """It starts, decides, takes a reward and releases without NumPy, Numba, the simulator, or OpenDP until it draws."""
     code = (
         "import sys\n"
-        "import fedbandit.agent.disk.journal, fedbandit.agent.core.memory_network\n"
+        "import fedbandit.agent.disk.journal, fedbandit.testing.memory_network\n"
         "from fedbandit.agent.core.federation import Federation\n"
         "from fedbandit.policies import FedBatch\n"
         "terms = Federation('f', ('a', 'b'), 0, 1, FedBatch(1.0, first_batch=1), max_agents=2)\n"
-        "network = fedbandit.agent.core.memory_network.MemoryNetwork(terms, [('x', 'y')])\n"
+        "network = fedbandit.testing.memory_network.MemoryNetwork(terms, [('x', 'y')])\n"
         "network.report('x', network.decide('x').id, 1.0)\n"
         "network.exchange('x', 'y')\n"
         "network.run()\n"

@@ -20,12 +20,12 @@ from fedbandit.agent.core.bulletin import MAX_COUNT, ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.counting import Counting
 from fedbandit.agent.core.decisions import draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork, simulated_signature
 from fedbandit.agent.core.notices import Note, notes_of_shares
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.influence import QUANTILE, distances, noise_quantile, water_level, wide_quantile
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT, mean_of_heard
+from fedbandit.testing.memory_network import MemoryNetwork, simulated_signature
 
 ARMS = "good", "middle", "bad"
 TRUTH = 0.8, 0.5, 0.2

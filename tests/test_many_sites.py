@@ -9,7 +9,7 @@ import pytest
 from fedbandit import FedBatch
 from fedbandit.agent.core import board
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.testing.memory_network import MemoryNetwork
 
 TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=4), counts="sites")
 

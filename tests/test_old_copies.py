@@ -15,11 +15,11 @@ from fedbandit.agent.core.board import Version
 from fedbandit.agent.core.bulletin import Signed, decode
 from fedbandit.agent.core.decisions import Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Down, MemoryJournal, MemoryNetwork, simulated_signature
 from fedbandit.agent.core.records import DecisionNotFound, DecisionRecord, Known, Renewed
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld, Presence
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.testing.memory_network import Down, MemoryJournal, MemoryNetwork, simulated_signature
 from test_agent_simulation import TERMS as FIVE
 from test_agent_simulation import WINDOW, Story, Watched, check_rewards, sweep_until_quiet
 
@@ -1296,7 +1296,7 @@ class TrustsItsFile(Presence):
 
 def test_a_process_that_trusts_its_file_is_caught(monkeypatch):
     """The check can fail."""
-    monkeypatch.setattr("fedbandit.agent.core.memory_network.Presence", TrustsItsFile)
+    monkeypatch.setattr("fedbandit.testing.memory_network.Presence", TrustsItsFile)
     caught = 0
     for seed in range(5000, 5010):
         try:

@@ -16,12 +16,12 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Pr
 from fedbandit.agent.core.answer import Standing, holdout
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import DAY, Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.notices import Note
 from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import scheduled_variance
 from fedbandit.simulation.run import compiled_policy
+from fedbandit.testing.memory_network import MemoryNetwork
 from fedbandit.world import graph, hospital
 
 GAP = np.tile([0.525, 0.475], (3, 1))

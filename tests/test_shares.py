@@ -13,12 +13,12 @@ import pytest
 from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Problem, Result, Shares, simulate
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
 from fedbandit.policies.protocol import time_of
 from fedbandit.simulation.run import check_call, compiled_policy
+from fedbandit.testing.memory_network import MemoryNetwork
 from fedbandit.world import graph
 from late_engine import settings_of
 from plain_engine import PlainEngine

@@ -17,7 +17,6 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
 from fedbandit.agent.core.bulletin import Signed, decode
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork, simulated_signature
 from fedbandit.agent.core.records import (
     DecisionNotFound,
     DecisionRecord,
@@ -31,6 +30,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.testing.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork, simulated_signature
 
 TERMS = Federation("test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
 DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)

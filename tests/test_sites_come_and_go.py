@@ -8,10 +8,10 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.federation import MAX_AGENTS, Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.privacy.mechanism import COUNTED, Mechanism, terms_in_steps
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.releases import VARIANCE, WEIGHT
+from fedbandit.testing.memory_network import MemoryNetwork
 
 ARMS = ("a", "b", "c")
 POLICY = FedBatch(2.0, first_batch=3)

@@ -15,12 +15,12 @@ import pytest
 import groups
 from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, Problem, simulate
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.process.config import ConfigError, read_config
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.processes import LocalFederation
 from fedbandit.policies.registry import WrongPage
 from fedbandit.testing import check_policy
+from fedbandit.testing.memory_network import MemoryNetwork
 from fedbandit.world import graph
 
 TUTORIAL = (Path(__file__).parents[1] / "docs" / "own-policy.md").read_text()

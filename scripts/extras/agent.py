@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fedbandit import Client, FedBatch
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.process.config import read_config
 from fedbandit.extras import EXTRAS, needs
 from fedbandit.local.processes import LocalFederation
+from fedbandit.testing.memory_network import MemoryNetwork
 
 OWN_POLICY = """
 from dataclasses import dataclass

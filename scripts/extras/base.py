@@ -75,8 +75,8 @@ def check_a_page() -> None:
     """Rules compute, and a page plays: two sites in memory."""
     from fedbandit import FedBatch, theory
     from fedbandit.agent.core.federation import Federation
-    from fedbandit.agent.core.memory_network import MemoryNetwork
     from fedbandit.rules import choose
+    from fedbandit.testing.memory_network import MemoryNetwork
 
     assert choose.highest([0.1, 0.3]) == 1
     assert theory.alpha1(3) > 0.0

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from fedbandit import FedBatch, Shares
 from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.evaluation import read_log, target
 from fedbandit.evaluation.exports import bandit_feedback, write_obp
+from fedbandit.testing.memory_network import MemoryNetwork
 
 HERE = Path(__file__).parent
 BENCHMARKS = HERE.parents[1] / "benchmarks"

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from fedbandit.agent.core.arms import ChangeKind
 from fedbandit.agent.core.decisions import ANY, Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Crash
 from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.noise import GRID
+from fedbandit.testing.memory_network import Crash
 
 DRAWS = SiteDraws((0.0, 0.0), 0.5)  # an attacker may know even the randomness of decisions
 

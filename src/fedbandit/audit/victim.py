@@ -16,7 +16,6 @@ from fedbandit.agent.core.arms import ArmChanged
 from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import Crashed, MemoryJournal
 from fedbandit.agent.core.records import DecisionRecord, Refused, Released, Renewed, Step, Stored
 from fedbandit.agent.core.release_guard import Presence
 from fedbandit.agent.core.site import Site
@@ -36,6 +35,7 @@ from fedbandit.audit.scenarios import (
 )
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.noise import NoiseSource
+from fedbandit.testing.memory_network import Crashed, MemoryJournal
 
 VICTIM, EPOCH = "victim", 1
 

@@ -441,7 +441,7 @@ def init(
 ) -> None:
     """Create a CA. Never replaces an existing one."""
     needs("fedbandit certs init", "agent")
-    from fedbandit.agent.gossip.certificates import init as make
+    from fedbandit.agent.process.certificates import init as make
 
     made = make(folder, name, days, datetime.now(UTC))
     typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}: every site needs a copy")
@@ -459,8 +459,8 @@ def issue(
 ) -> None:
     """Issue a site's certificate and key, signed by the CA."""
     needs("fedbandit certs issue", "agent")
-    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE, CA_KEY
-    from fedbandit.agent.gossip.certificates import issue as make
+    from fedbandit.agent.process.certificates import CA_CERTIFICATE, CA_KEY
+    from fedbandit.agent.process.certificates import issue as make
 
     made = make(folder, name, days, datetime.now(UTC), output and output_folder(output), renew)
     typer.echo(f"wrote {made.certificate} and {made.key}, valid until {made.until:%Y-%m-%d}")
@@ -482,8 +482,8 @@ def sign(
 ) -> None:
     """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""
     needs("fedbandit certs sign", "agent")
-    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
-    from fedbandit.agent.gossip.certificates import sign as make
+    from fedbandit.agent.process.certificates import CA_CERTIFICATE
+    from fedbandit.agent.process.certificates import sign as make
 
     made = make(folder, request, name, days, datetime.now(UTC), output and output_folder(output), renew)
     typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}")

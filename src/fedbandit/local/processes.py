@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedbandit.agent.core.federation import LARGEST_SHARE, Federation
-from fedbandit.agent.gossip.certificates import init, issue
+from fedbandit.agent.process.certificates import init, issue
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.registry import kind_of
 

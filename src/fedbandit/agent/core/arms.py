@@ -22,32 +22,6 @@ from unicodedata import name as unicode_name
 
 from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
 
-__all__ = [
-    "KEPT_FOR_STOPS",
-    "MAX_ADDED",
-    "MAX_ARM_NAME",
-    "MAX_CHANGES",
-    "MAX_LIFTED",
-    "MAX_REASON",
-    "Accepts",
-    "ArmChange",
-    "ArmChanged",
-    "ArmStatus",
-    "Arms",
-    "ChangeKind",
-    "NothingWaits",
-    "arm_name",
-    "change_from",
-    "in_words_of_stops",
-    "new_arm_name",
-    "receipts_of",
-    "remarks_on_names",
-    "resumes",
-    "same_to_readers",
-    "unclear_names",
-]
-
-
 # ---------------------------------------------------------------- names
 
 

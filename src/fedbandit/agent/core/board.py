@@ -33,8 +33,6 @@ from fedbandit.agent.core.oddities import beyond_rate, cut_shares, oddities_of
 from fedbandit.checks import InvalidArgument
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
-__all__ = ["Board", "BoardRow", "Conflict", "Have", "Held", "Kept", "Outcome", "Version"]
-
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -19,21 +19,6 @@ from fedbandit.agent.core.arms import MAX_CHANGES, RECEIPT, ArmChange, is_hash, 
 from fedbandit.checks import LARGEST_FLOAT, InvalidArgument, whole_number
 from fedbandit.strict_json import MAX_DEPTH, TooDeep, check_depth
 
-__all__ = [
-    "CENTURY",
-    "MAX_BODY",
-    "MAX_COUNT",
-    "MAX_NAME",
-    "MAX_TIME",
-    "NOWHERE",
-    "ArmEntry",
-    "Bulletin",
-    "Place",
-    "Signed",
-    "decode",
-    "site_name",
-]
-
 Place = tuple[int, int]
 """The incarnation of a site and the number of its bulletin in that, from 1: the newest place wins."""
 

@@ -21,8 +21,6 @@ from fedbandit.rules import batch, influence, proved
 from fedbandit.rules.gossip import LEAST_WEIGHT
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
-__all__ = ["Counting", "Row"]
-
 Row = tuple[float, ...]
 
 MOST_RELEASES = 10_000

@@ -49,34 +49,6 @@ from fedbandit.rules.choose import (
     sum_of_floors,
 )
 
-__all__ = [
-    "ANY",
-    "KEY_SIZE",
-    "LONGEST_GAP",
-    "MAX_DECISIONS",
-    "MAX_EXPIRED",
-    "MAX_SETTLED",
-    "MAX_TEXT",
-    "Choice",
-    "Decisions",
-    "Expired",
-    "HeldUp",
-    "Outcome",
-    "Request",
-    "RequestIndex",
-    "Retention",
-    "SiteDraws",
-    "Slots",
-    "arms_in",
-    "as_bits",
-    "choice",
-    "decision_id",
-    "draws_for",
-    "key_tag",
-    "subject_tag",
-]
-
-
 MAX_DECISIONS = 1000
 """The most decisions of one request."""
 

@@ -17,18 +17,6 @@ from fedbandit.rules.choose import floor_of_others
 from fedbandit.shares import Shares
 from fedbandit.testing.admission import claimed_epsilon
 
-__all__ = [
-    "Note",
-    "Privacy",
-    "notes_of_shares",
-    "privacy_of",
-    "warnings_of_arms",
-    "warnings_of_holdout",
-    "warnings_of_members",
-    "warnings_of_policy",
-    "warnings_of_terms",
-]
-
 
 class Note(str):
     """A warning that needs nobody: it says what is so, by somebody's will or for a while."""

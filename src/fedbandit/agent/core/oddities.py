@@ -15,8 +15,6 @@ from fedbandit.checks import listed, printable
 from fedbandit.rules.influence import distances
 from fedbandit.rules.releases import WEIGHT
 
-__all__ = ["beyond_rate", "cut_shares", "oddities_of"]
-
 FAR, VERY_FAR = 3.0, 4.0
 """Standard deviations: a site is named whose mean of one arm is very far from what the others say, or far of two."""
 

@@ -18,8 +18,6 @@ from fedbandit.privacy.noise import NoiseSource, from_grid
 from fedbandit.rules.radius import deviation
 from fedbandit.rules.releases import mean_of_heard
 
-__all__ = ["LEAST_ELAPSED", "MOST_TAKEN_BACK", "Player", "taken_back"]
-
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
 

@@ -35,18 +35,6 @@ from fedbandit.policies.plain import NO_ARM
 HISTORY = 1000
 """Own bulletins that a process remembers to have made. A neighbour that names an older one is asked to show it."""
 
-__all__ = [
-    "HISTORY",
-    "Doubt",
-    "FileIsCurrent",
-    "FileIsOld",
-    "Mark",
-    "Presence",
-    "Restored",
-    "drew_again",
-    "records_of_new_incarnation",
-]
-
 
 class FileIsOld(Refused):
     """Refused: the file is proven to be old, and confirming it would release rewards a second time."""

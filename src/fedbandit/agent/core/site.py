@@ -49,8 +49,6 @@ from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
 from fedbandit.rules.belief import is_sure
 from fedbandit.rules.releases import VARIANCE, WEIGHT
 
-__all__ = ["PUBLISHED_EVERY", "Merged", "Sign", "Site"]
-
 PUBLISHED_EVERY = 1.0
 """Seconds between two own bulletins, but for releases and changes of arms."""
 

@@ -29,8 +29,6 @@ from fedbandit.agent.gossip.tls import Certified, WrongName, certified, in_words
 from fedbandit.agent.process.config import DIRECT, Address
 from fedbandit.checks import printable
 
-__all__ = ["Account", "Closed", "Connection", "dial", "proxy_for"]
-
 PATH, SUBPROTOCOL = "/bulletins", Subprotocol("fedbandit.bulletins.1")
 
 SIZE = 16_384

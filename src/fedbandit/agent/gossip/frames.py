@@ -17,20 +17,6 @@ from fedbandit.agent.process.config import site_name
 from fedbandit.checks import InvalidArgument
 from fedbandit.strict_json import parse_json
 
-__all__ = [
-    "MAX_FRAME",
-    "Bulletin",
-    "Certificate",
-    "Frame",
-    "FrameError",
-    "Have",
-    "Refusal",
-    "decode",
-    "encode",
-    "place_in",
-    "terms_in",
-]
-
 MAX_FRAME = 2**20
 """Bytes of a frame; a longer one ends the link before it is read."""
 

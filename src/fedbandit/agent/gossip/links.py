@@ -32,8 +32,6 @@ from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words, spoke
 from fedbandit.agent.process.config import Address, Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
-__all__ = ["SILENT_AFTER", "TERMS_DIFFER", "TWIN", "Links", "NeighbourStatus", "word"]
-
 # Seconds.
 HAVE_EVERY, TENDED_EVERY = 30.0, 2.5
 PING_AFTER, DEAD_AFTER = 10.0, 20.0  # of silence: a firewall may have dropped the connection without a word

@@ -20,8 +20,6 @@ from fedbandit.agent.gossip.connection import Connection
 from fedbandit.agent.gossip.tls import TlsFiles, WrongName, in_words, means, reason_of, server_context
 from fedbandit.agent.process.config import Address
 
-__all__ = ["Listener", "Refusals", "listening"]
-
 DEADLINE = 3.0
 """Seconds from connecting until the link must be open."""
 

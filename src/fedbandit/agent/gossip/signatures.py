@@ -30,8 +30,6 @@ from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.gossip.tls import Revoked, TlsFiles, WrongName, is_issued, own_name, revoked_in, the_name_in
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["Forged", "NotAccepted", "Signatures", "canonical", "fingerprint"]
-
 LONGEST_CHAIN, OF_ONE_NAME = 4, 8
 """The most certificates of a signer, from its own on; so many chains of one site are remembered."""
 

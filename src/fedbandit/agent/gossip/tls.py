@@ -40,28 +40,6 @@ from fedbandit.agent.disk.secret_files import read_public, read_secret
 from fedbandit.agent.process.config import ConfigError, SiteConfig, site_name
 from fedbandit.checks import FileError, InvalidArgument, shortened
 
-__all__ = [
-    "Certified",
-    "Revoked",
-    "TlsFiles",
-    "WrongName",
-    "certificates_in",
-    "certified",
-    "client_context",
-    "in_words",
-    "is_issued",
-    "key_in",
-    "means",
-    "own_name",
-    "public_bytes",
-    "read_tls",
-    "reason_of",
-    "revoked_in",
-    "server_context",
-    "spoken_to",
-    "the_name_in",
-]
-
 
 @dataclass(frozen=True)
 class TlsFiles:
