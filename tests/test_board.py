@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from fedbandit import FedBatch
 from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange, receipts_of
 from fedbandit.agent.core.board import Board, Version
-from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_TIME, ArmEntry, Bulletin, Signed, decode
+from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_NAME, MAX_TIME, ArmEntry, Bulletin, Signed, decode
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.gossip import frames
 from fedbandit.agent.http.bodies import HttpError, read_object
+from fedbandit.agent.process.config import site_name
 from fedbandit.checks import InvalidArgument
 from fedbandit.strict_json import TooDeep, parse_json
+from fedbandit.testing.memory_network import MemoryNetwork
 
 TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0))
 NOW = 1000.0
@@ -439,6 +442,22 @@ FULL = bulletin(
 )
 
 
+def test_a_site_with_the_longest_name_that_its_configuration_may_have_speaks_and_is_acknowledged():
+    """Fails if a bulletin holds shorter ones: such a site starts, and then says nothing for ever."""
+    names = [4 * f"{'x' * 61}." + f"{end}{end}{end}{end}{end}" for end in "ab"]
+    for name in names:
+        assert len(site_name(name)) == MAX_NAME
+    network = MemoryNetwork(TERMS, [names], spreads=True)
+    network.run()
+    stop = network.change_arm(names[0], "suspend", "a")
+    network.run()
+    assert network.site(names[1]).stopped == {0}
+    assert network.site(names[0]).board.receipts(stop) == ((names[1],), ())
+    frame = frames.Have(names[0], TERMS.digest(), 1, network.site(names[0]).have())
+    assert frames.decode(frames.encode(frame)) == frame
+    assert frames.place_in(network.site(names[0]).board.held(names[0]).signed.body)[0] == names[0]
+
+
 def test_a_bulletin_is_read_as_it_was_written():
     body = FULL.encode()
     assert decode(body, 3) == FULL
@@ -469,7 +488,7 @@ WRONG = {
     "another field": (changed(more=1), "fields"),
     "site is a number": (changed(site=5), "site"),
     "site is empty": (changed(site=""), "site"),
-    "site is long": (changed(site="x" * 65), "site"),
+    "site is long": (changed(site="x" * (MAX_NAME + 1)), "site"),
     "site has a line break": (changed(site="a\nb"), "site"),
     "site is half a character": (changed(site="a").replace(b'"site":"a"', b'"site":"\\ud800"'), "site"),
     "incarnation 0": (changed(incarnation=0), "incarnation"),

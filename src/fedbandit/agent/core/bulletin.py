@@ -28,8 +28,11 @@ NOWHERE: Place = (0, 0)
 MAX_BODY = 128 * 1024
 """The most bytes of a bulletin."""
 
-MAX_NAME = 64
-"""The most characters of a site's name, and of its software's."""
+MAX_NAME = 253
+"""The most characters of a site's name: those of a DNS name."""
+
+MAX_TEXT = 64
+"""The most characters of a hash, and of a software's name."""
 
 MAX_ARM = 1000
 """The most characters of an arm's name; arms that are added have shorter ones."""
@@ -188,7 +191,7 @@ def decode(body: bytes, num_columns: int) -> Bulletin:
     if answers >= place:
         raise InvalidArgument("answers", answers, f"a place before this bulletin's, {place}")
     bulletin = Bulletin(
-        federation=_text("federation", it["federation"], MAX_NAME),
+        federation=_text("federation", it["federation"], MAX_TEXT),
         site=site,
         incarnation=place[0],
         number=place[1],
@@ -200,7 +203,7 @@ def decode(body: bytes, num_columns: int) -> Bulletin:
         arms=_entries(it["arms"], num_columns),
         changes=_changes(it["changes"], site),
         receipts=_receipts(it["receipts"], site),
-        software=_text("software", it["software"], MAX_NAME),
+        software=_text("software", it["software"], MAX_TEXT),
     )
     if bulletin.encode() != body:
         raise InvalidArgument("bulletin", f"{len(body)} bytes", "written as a site writes it, in one way only")

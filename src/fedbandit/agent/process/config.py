@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.core.arms import Accepts, unclear_names
+from fedbandit.agent.core.bulletin import MAX_NAME
 from fedbandit.agent.core.federation import Federation, check_trust
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
@@ -39,8 +40,6 @@ _NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # container names have underscores
 
-_LONGEST_NAME = 253
-
 
 @dataclass(frozen=True)
 class Address:
@@ -66,7 +65,7 @@ def site_name(value: str, argument: str = "name") -> str:
     """The name of a site, as in its certificate: a lower-case DNS name."""
     labels = value.split(".")
     # A TLS verifier takes 10.0.0.1, and even a bare 7, for an address, and does not compare it with names.
-    if len(value) > _LONGEST_NAME or not all(map(_NAME_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+    if len(value) > MAX_NAME or not all(map(_NAME_LABEL.fullmatch, labels)) or labels[-1].isdigit():
         accepted = (
             "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
         )
@@ -98,7 +97,7 @@ def _is_host(host: str) -> bool:
     labels = host.split(".")
     if labels[-1].isdigit():
         return _is_ip(host, IPv4Address)
-    return len(host) <= _LONGEST_NAME and all(map(_HOST_LABEL.fullmatch, labels))
+    return len(host) <= MAX_NAME and all(map(_HOST_LABEL.fullmatch, labels))
 
 
 def _is_ip(host: str, kind: type[IPv4Address] | type[IPv6Address]) -> bool:
