@@ -14,9 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit import FedBatch
-from fedbandit.agent.core.arms import MAX_CHANGES, ArmChange, receipts_of
+from fedbandit.agent.core.arms import KEPT_FOR_STOPS, MAX_ADDED, MAX_CHANGES, ArmChange, ArmChanged, Arms, receipts_of
 from fedbandit.agent.core.board import Board, Version
-from fedbandit.agent.core.bulletin import CENTURY, MAX_BODY, MAX_NAME, MAX_TIME, ArmEntry, Bulletin, Signed, decode
+from fedbandit.agent.core.bulletin import (
+    CENTURY,
+    MAX_BODY,
+    MAX_COUNT,
+    MAX_NAME,
+    MAX_TIME,
+    ArmEntry,
+    Bulletin,
+    Signed,
+    decode,
+)
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.gossip import frames
 from fedbandit.agent.http.bodies import HttpError, read_object
@@ -456,6 +466,38 @@ def test_a_site_with_the_longest_name_that_its_configuration_may_have_speaks_and
     frame = frames.Have(names[0], TERMS.digest(), 1, network.site(names[0]).have())
     assert frames.decode(frames.encode(frame)) == frame
     assert frames.place_in(network.site(names[0]).board.held(names[0]).signed.body)[0] == names[0]
+
+
+def test_the_fullest_bulletin_of_any_terms_can_be_sent():
+    """Fails if terms may have so many arms that a site falls silent once it has released much, or stopped many."""
+
+    def terms_of(count):
+        return replace(TERMS, arms=tuple(f"arm {k}" for k in range(count)))
+
+    with pytest.raises(InvalidArgument, match=r"arms must be fewer.*not '400 arms'"):
+        terms_of(400)
+    terms = terms_of(385)
+    arms, wide = Arms.of(terms.arms, {}), "\U0001f600"
+    added = [f"{k:02}{62 * wide}" for k in range(MAX_ADDED)]
+    most, numbers = MAX_COUNT, (-65536.123456789012, -1.7976931348623157e308, 1.2345678901234567e-300)
+    entries = [ArmEntry(name, numbers, most, most, most) for name in (*terms.arms, *added)]
+    while True:
+        try:
+            new = arms.next_change("suspend", "arm 0", "own", MAX_TIME, 50 * wide, terms.room_for_changes)
+        except InvalidArgument:
+            break
+        arms = Arms.of(terms.arms, {**arms.changes, new.id: ArmChanged(new, 1)})
+    changes = arms.made_by("own")
+    assert len(changes) > KEPT_FOR_STOPS
+    receipts = {f"site-{k}.example": 16 * "1" for k in range(150)}
+    body = bulletin(site="own", arms=tuple(entries), changes=changes, receipts=receipts).encode()
+    assert len(decode(body, 3).changes) == len(changes)
+
+
+@pytest.mark.parametrize("arms", [("", "b"), ("a", "x" * 1001), ("a", "\ud800")])
+def test_arms_that_no_bulletin_can_name_are_refused_in_the_terms(arms):
+    with pytest.raises(InvalidArgument, match=r"arms\[[01]\] must be a name of 1 to 1000 characters"):
+        replace(TERMS, arms=arms)
 
 
 def test_a_bulletin_is_read_as_it_was_written():

@@ -173,8 +173,8 @@ MAX_CHANGES = 100
 KEPT_FOR_STOPS = 25
 """Of these, so many are stops: a site that has changed much can still stop an arm."""
 
-MAX_BYTES, MAX_BYTES_OF_STOPS = 49_152, 65_536
-"""The most that a site's changes take in its bulletin; only stops may go beyond the first."""
+MAX_BYTES, BYTES_FOR_STOPS = 65_536, 16_384
+"""The most that a site's changes take in its bulletin; so many of them are for stops alone."""
 
 MAX_ADDED = 100
 """The most arms that are added to those of the terms: bulletins have an entry for each."""
@@ -403,8 +403,13 @@ class Arms:
 
     # ---------------------------------------------------------------- new changes
 
-    def next_change(self, kind: ChangeKind, name: str, by: str, at: int, reason: str = "") -> ArmChange:
-        """The change that a site's operator asks for; refuses one that makes no sense, or for which is no room."""
+    def next_change(
+        self, kind: ChangeKind, name: str, by: str, at: int, reason: str = "", most: int = MAX_BYTES
+    ) -> ArmChange:
+        """The change that a site's operator asks for; refuses one that makes no sense, or for which is no room.
+
+        ``most``: bytes of all changes of the site.
+        """
         name = new_arm_name(name) if kind == "add" else name
         self._check(kind, name)
         lifts: tuple[str, ...] = ()
@@ -414,7 +419,7 @@ class Arms:
         mine = self.made_by(by)
         version = max(len(self.changes), *(it.version for it in mine), 0) + 1
         change = ArmChange(version, kind, name, by, at, lifts, reason)
-        room, most = (0, MAX_BYTES_OF_STOPS) if change.is_stop else (KEPT_FOR_STOPS, MAX_BYTES)
+        room, most = (0, most) if change.is_stop else (KEPT_FOR_STOPS, most - BYTES_FOR_STOPS)
         if MAX_CHANGES - len(mine) <= room or sum(len(it.content.encode()) for it in (*mine, change)) > most:
             raise InvalidArgument("change", kind, "left out: this site has made as many changes as others keep")
         return change

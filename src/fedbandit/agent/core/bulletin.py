@@ -9,13 +9,23 @@ nothing but ``InvalidArgument``, which names the field.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, NoReturn, cast
 
-from fedbandit.agent.core.arms import MAX_CHANGES, RECEIPT, ArmChange, is_hash, receipts_of
+from fedbandit.agent.core.arms import (
+    BYTES_FOR_STOPS,
+    MAX_ADDED,
+    MAX_ARM_NAME,
+    MAX_BYTES,
+    MAX_CHANGES,
+    RECEIPT,
+    ArmChange,
+    is_hash,
+    receipts_of,
+)
 from fedbandit.checks import LARGEST_FLOAT, InvalidArgument, whole_number
 from fedbandit.strict_json import MAX_DEPTH, TooDeep, check_depth
 
@@ -145,6 +155,25 @@ class Bulletin:
             raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {MAX_BODY} bytes long")
         return body
 
+
+def room_for_changes(names: Sequence[str], num_columns: int) -> int:
+    """The bytes that a site's changes may have in its bulletin, beside the fullest entries of these arms and of others.
+
+    Refuses arms that leave too few: a bulletin that is too long is never sent, and nobody would learn of a stop.
+    """
+    for k, name in enumerate(names):
+        if not 0 < len(name) <= MAX_ARM or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise InvalidArgument(f"arms[{k}]", name, f"a name of 1 to {MAX_ARM} characters")
+    entry = _LONGEST_NUMBER * num_columns + 3 * (len(str(MAX_COUNT)) + 1) + 8
+    left = MAX_BODY - _REST - MAX_ADDED * (entry + 4 * MAX_ARM_NAME) - 2 * BYTES_FOR_STOPS
+    size = sum(entry + len(_encode(name).encode()) for name in names)
+    if size > left:
+        accepted = f"fewer, or with shorter names: {size} bytes in a bulletin are more than {left}"
+        raise InvalidArgument("arms", f"{len(names)} arms", accepted)
+    return min(left - size + 2 * BYTES_FOR_STOPS, MAX_BYTES)
+
+
+_LONGEST_NUMBER, _REST = 25, 8192  # bytes: of a float; of receipts and all else
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, cast
 
+from fedbandit.agent.core.bulletin import room_for_changes
 from fedbandit.checks import (
     LARGEST,
     Counts,
@@ -211,6 +212,7 @@ class Federation:
             raise InvalidArgument("high", self.high, f"above low ({self.low:g})")
         self._check_window()
         self._check_policy()
+        _ = self.room_for_changes
         self._check_counts()
         self._check_rate()
         self._check_shares()
@@ -339,6 +341,11 @@ class Federation:
     def num_arms(self) -> int:
         """M."""
         return len(self.arms)
+
+    @cached_property
+    def room_for_changes(self) -> int:
+        """The bytes that a site's changes of arms may have in its bulletin."""
+        return room_for_changes(self.arms, len(self.page.published_names))
 
     @property
     def missing_reward(self) -> float:

@@ -699,7 +699,7 @@ class Site:
         before = self._arms.made_already(kind, name, self.name)
         if before is not None:
             return Step(before)
-        change = self._arms.next_change(kind, name, self.name, at, reason)
+        change = self._arms.next_change(kind, name, self.name, at, reason, self.terms.room_for_changes)
         return self._rearranged(change, self._arms.new([change], self.name, frozenset()))
 
     def accept_from(self, accepts: Accepts) -> Step[tuple[ArmChange, ...]]:
