@@ -12,7 +12,7 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.board import Version
-from fedbandit.agent.core.bulletin import Signed, decode
+from fedbandit.agent.core.bulletin import MAX_TIME, Signed, decode
 from fedbandit.agent.core.decisions import Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import DecisionNotFound, DecisionRecord, Known, Renewed
@@ -1065,6 +1065,27 @@ def test_a_neighbour_can_forge_no_bulletin(network):
     network._receive("a", "b", forged)
     assert network.refused == ["a forged bulletin, from b"]
     assert network.site("a").doubt is None
+
+
+def test_whoever_has_stolen_a_key_cannot_use_up_the_numbers_of_its_site(network):
+    """Fails if the site goes on with the number after the last that there is: nobody would read it, itself included."""
+    held = network.site("b").board.held("a")
+    body = replace(held.bulletin, number=MAX_TIME, run=99, arms=()).encode()
+    network._receive("a", "b", Signed(body, *simulated_signature("a")(body)))
+    assert network.site("a").doubt is not None
+    network.confirm("a")
+    teach(network, "a", 60)
+    talk(network, 3)
+    told = network.site("c").board.counting("a").bulletin
+    assert told.place > (held.bulletin.incarnation, MAX_TIME)
+    assert sum(it.releases for it in told.arms) == releases(network, "a")
+    network.restart("a")
+    talk(network, 3)
+    network.now += 60.0
+    network.decide("a")
+    talk(network, 3)
+    assert network.site("a").doubt is None
+    assert network.differences() == []
 
 
 def test_what_another_neighbour_passes_on_counts_as_much(network):

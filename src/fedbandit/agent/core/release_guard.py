@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedbandit.agent.core.board import Version
-from fedbandit.agent.core.bulletin import NOWHERE, ArmEntry, Bulletin, Place
+from fedbandit.agent.core.bulletin import MAX_TIME, NOWHERE, ArmEntry, Bulletin, Place
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import taken_back
 from fedbandit.agent.core.records import Forgotten, Known, Numbering, Record, Refused, Released, Renewed, Stored
@@ -157,7 +157,8 @@ class Presence:
     def next_place(self) -> Place:
         """Of the next own bulletin: above all that are known; what another file has said is another incarnation."""
         incarnation, number = self.highest
-        return (incarnation, number + 1) if incarnation == self._incarnation else (incarnation + 1, 1)
+        is_own = incarnation == self._incarnation and number < MAX_TIME  # whoever has the key may have signed the last
+        return (incarnation, number + 1) if is_own else (incarnation + 1, 1)
 
     def made(self, place: Place, digest: bytes) -> None:
         """This process has made a bulletin."""
