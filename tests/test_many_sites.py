@@ -2,13 +2,19 @@
 
 from functools import lru_cache
 from random import Random
+from time import perf_counter
 
 import networkx as nx
 import pytest
 
 from fedbandit import FedBatch
 from fedbandit.agent.core import board
+from fedbandit.agent.core.arms import ArmChange, receipts_of
+from fedbandit.agent.core.bulletin import Bulletin, Signed
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Numbering, Stored
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.http.snapshot import change_body
 from fedbandit.testing.memory_network import MemoryNetwork
 
 TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=4), counts="sites")
@@ -35,3 +41,24 @@ def test_many_sites_know_all_of_each_other(num_sites, monkeypatch):
     first, last = network.site("s0"), network.site(f"s{num_sites - 1}")
     assert first.num_agents == last.num_agents == num_sites
     assert first.theta == last.theta != (None, None)
+
+
+def test_who_of_a_thousand_sites_has_a_stop_is_known_in_time():
+    """Nobody waits while it is looked up. Fails if every site is compared with every other: a second for each stop."""
+    site = Site("own", TERMS, Stored(Numbering(1, 0)))
+    stop = site.change_arm("suspend", "a", 5, "recalled").result
+    site.publish(lambda _: (b"", b""), 1.0)
+    (receipt,) = receipts_of([stop])
+    for k in range(1000):
+        it = Bulletin(TERMS.digest(), f"s{k}", 1, 1, 0, receipts={"own": receipt} if k % 2 else {})
+        site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
+    resume = ArmChange(2, "resume", "a", "s1", 6, (stop.id,))
+    it = Bulletin(TERMS.digest(), "s1", 1, 2, 0, changes=(resume,), receipts={"own": receipt})
+    site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
+    it = Bulletin(TERMS.digest(), "s3", 1, 2, 0, receipts={"own": receipt, "s1": receipts_of([resume])[0]})
+    site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
+    start = perf_counter()
+    told = change_body(site, stop)
+    assert perf_counter() - start < 0.3
+    assert sum(it.has_it for it in told.receipts) == 498
+    assert {it.site: it.resumed_by for it in told.receipts if it.resumed_by} == {"s1": "s1", "s3": "s1"}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedbandit.agent.core.answer import Answer, losses_of
 from fedbandit.agent.core.arms import ArmChange, resumes
-from fedbandit.agent.core.board import Held
+from fedbandit.agent.core.board import Board, Held
 from fedbandit.agent.core.bulletin import ArmEntry, Signed
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.notices import Note, warnings_of_terms
@@ -357,7 +357,9 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
     for name in (site.name, change.by):
         found.pop(name, None)
     held = {name: board.held(name) for name in found}
-    resumed = {name: _resumed_by(site, name, change) for name in found}
+    members = [it for it in map(board.held, board.sites) if it is not None]
+    resuming = [it.bulletin.site for it in members if any(resumes(other, change) for other in it.bulletin.changes)]
+    resumed = {name: _resumed_by(board, name, resuming, change) for name in found}
     return [
         models.ReceiptBody(
             site=name,
@@ -369,10 +371,10 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
     ]
 
 
-def _resumed_by(site: Site, member: str, stop: ArmChange) -> str | None:
+def _resumed_by(board: Board, member: str, resuming: Sequence[str], stop: ArmChange) -> str | None:
     """Whose resume of a stop a site knows, as its bulletin says: rather its own, which counts there."""
-    for name in (member, *site.board.sites):
-        if any(resumes(it, stop) for it in site.board.known_changes(member, name)):
+    for name in sorted(resuming, key=lambda name: name != member):
+        if any(resumes(it, stop) for it in board.known_changes(member, name)):
             return name
     return None
 
