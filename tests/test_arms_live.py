@@ -62,7 +62,7 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
         wait_until(lambda: arms(federation, "south")["waiting"])
         assert "new" not in statuses(federation, "south")
         assert any("arm accept new" in it for it in state(federation, "south")["warnings"])
-        assert lines(federation, "south", "north adds the arm 'new'", "does not count")
+        wait_until(lambda: lines(federation, "south", "north adds the arm 'new'", "does not count"))  # once a second
         for name in ("north", "east"):
             give(federation, name, 40, lambda arm: float(arm == "new"))
         wait_until(lambda: state(federation, "east")["arms"][2]["estimate"] is not None)
