@@ -416,6 +416,8 @@ OLD_COPIES = [  # P12: an old or copied file releases nothing twice
     bug("ids do not tell the process", "decision_id", "test_ids_are_never_used_again", swap={"run": "0"}),
     bug("an old file passes for a lost one", "Presence.receive_own",
         "test_a_file_from_before_it_was_ever_shown_is_old_and_not_lost", always="self.first == 0"),
+    bug("a site goes on with a number that nobody reads", "Presence.next_place",
+        "test_whoever_has_stolen_a_key_cannot_use_up_the_numbers_of_its_site", swap={"number < MAX_TIME": "True"}),
 ]
 
 REWARDS = [  # P1, P15: each reward counts once, in its slot; nobody sees when it came
@@ -497,6 +499,11 @@ ARMS = [  # arms that change: stops at once, all else by consent, signed
         }),
     bug("a letter that looks like a Latin one tells arms apart", "_as_read",
         "test_names_that_look_alike", swap={"_AS_LATIN": "{}"}),
+    bug("a receipt says that some changes are known, not which", "Bulletin.changes_of",
+        "test_a_receipt_of_changes_that_a_file_has_lost_is_none_of_those_made_since",
+        swap={"self._by_receipt.get(receipt, ())": "self.changes if receipt else ()"}),
+    bug("terms may have more arms than a bulletin holds", "room_for_changes",
+        "test_the_fullest_bulletin_of_any_terms_can_be_sent", never="size > left"),
 ]
 
 CALL_ENDS = "test_a_call_ends_by_its_deadline"

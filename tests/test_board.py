@@ -28,6 +28,8 @@ from fedbandit.agent.core.bulletin import (
     decode,
 )
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Numbering, Stored
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip import frames
 from fedbandit.agent.http.bodies import HttpError, read_object
 from fedbandit.agent.process.config import site_name
@@ -492,6 +494,19 @@ def test_the_fullest_bulletin_of_any_terms_can_be_sent():
     receipts = {f"site-{k}.example": 16 * "1" for k in range(150)}
     body = bulletin(site="own", arms=tuple(entries), changes=changes, receipts=receipts).encode()
     assert len(decode(body, 3).changes) == len(changes)
+
+
+def test_a_site_that_has_lost_a_file_with_many_arms_speaks_when_it_adds_others():
+    """Fails if it repeats what it had said of all arms that it does not know: others refuse so many, itself included."""
+    before = tuple(entry(name) for name in ("a", "b", *(f"x{k}" for k in range(MAX_ADDED))))
+    own = signed("own", arms=before)
+    site = Site("own", TERMS, Stored(Numbering(1, 0), own=own))
+    for name in ("new", "newer"):
+        site.change_arm("add", name, 5)
+        site.publish(lambda _: (b"", b""), NOW)
+    told = site.board.held("own").bulletin
+    assert len(told.arms) == len(TERMS.arms) + MAX_ADDED
+    assert {"new", "newer"} < {it.name for it in told.arms}
 
 
 @pytest.mark.parametrize("arms", [("", "b"), ("a", "x" * 1001), ("a", "\ud800")])

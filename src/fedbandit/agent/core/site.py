@@ -19,7 +19,16 @@ from typing import NamedTuple, TypeVar, overload
 
 from fedbandit.agent.core import notices
 from fedbandit.agent.core.answer import Answer, Belief, Holdout, Standing, answer_of, holdout, over_whom
-from fedbandit.agent.core.arms import Accepts, ArmChange, ArmChanged, Arms, ChangeKind, NothingWaits, receipts_of
+from fedbandit.agent.core.arms import (
+    MAX_ADDED,
+    Accepts,
+    ArmChange,
+    ArmChanged,
+    Arms,
+    ChangeKind,
+    NothingWaits,
+    receipts_of,
+)
 from fedbandit.agent.core.board import Board, BoardRow, Have, Outcome
 from fedbandit.agent.core.board import Kept as KeptBulletin
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed, decode
@@ -512,7 +521,8 @@ class Site:
         if self.doubt is not None:
             none = (0.0,) * len(self.terms.page.published_names)
             mine = {k: before.get(k, replace(it, row=none, releases=0, rewards=0)) for k, it in mine.items()}
-        return *mine.values(), *(it for name, it in before.items() if name not in mine)
+        unknown = [it for name, it in before.items() if name not in mine]
+        return *mine.values(), *unknown[: MAX_ADDED - len(self._arms.added)]
 
     def _rows_of(self, entries: Iterable[ArmEntry]) -> dict[str, tuple[object, ...]]:
         return {it.name: (it.row, it.releases) for it in entries if it.releases}
