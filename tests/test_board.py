@@ -497,7 +497,7 @@ def test_the_fullest_bulletin_of_any_terms_can_be_sent():
 
 
 def test_a_site_that_has_lost_a_file_with_many_arms_speaks_when_it_adds_others():
-    """Fails if it repeats all that it had said of arms that it does not know: others refuse so many, itself included."""
+    """Fails if it repeats all that it had said of arms that it does not know: nobody takes so many, not even itself."""
     before = tuple(entry(name) for name in ("a", "b", *(f"x{k}" for k in range(MAX_ADDED))))
     own = signed("own", arms=before)
     site = Site("own", TERMS, Stored(Numbering(1, 0), own=own))
