@@ -574,6 +574,27 @@ PLANS = [  # plans, figures, what a light installation says
 ]
 
 COVER = "test_intervals_cover_the_truth_and_estimates_have_no_bias"
+GUARDED = "test_an_arm_that_is_worse_is_suspended_everywhere_with_the_reason"
+GUARDRAILS = [  # an arm that is certainly worse is suspended, and a person has the last word
+    bug("a guardrail goes by the estimate", "deficit",
+        "test_it_acts_without_cause_no_more_often_than_it_says",
+        swap={"estimate - proved_radius(variance, noise, largest, level)": "estimate"}, plain=True),
+    bug("a look at a board costs nothing", "deficit",
+        "test_the_deficit_is_what_chernoff_says_of_a_fixed_board",
+        drop="level += price(num_agents, len(pairs), min(releases), sum(releases), most_releases)", plain=True),
+    bug("the reference is the worse one", "deficit", GUARDED, swap={"one.mean - other.mean": "other.mean - one.mean"},
+        plain=True),
+    bug("what a person has resumed is suspended again at once", "_overruled",
+        "TestAPersonHasResumedIt::test_it_is_not_suspended_again_at_once_nor_after_a_restart",
+        never="it.kind == 'resume'"),
+    bug("a restart forgets what a person has resumed", "Stored.apply",
+        "TestAPersonHasResumedIt::test_it_is_not_suspended_again_at_once_nor_after_a_restart",
+        swap={"self.overruled[arm] = deficit": "pass"}),
+    bug("a guardrail takes the only arm", "Site.guard",
+        "test_the_reference_itself_is_never_suspended_nor_the_only_arm_that_is_given",
+        never="len(given) - len(made) == 1"),
+]
+
 EVALUATION = [  # of policies on logs
     bug("certain decisions are evaluated", "_why_not", "test_what_is_left_out_is_counted_and_said",
         never="it.propensity >= 1.0"),
@@ -603,5 +624,6 @@ AREAS = {
     "answers and warnings": ANSWER,
     "plans and figures": PLANS,
     "evaluation": EVALUATION,
+    "guardrails": GUARDRAILS,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}

@@ -29,7 +29,7 @@ from fedbandit.agent.core.records import (
     Stored,
 )
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal
 from fedbandit.testing.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork, simulated_signature
 
 TERMS = Federation("test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
@@ -549,7 +549,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA user_version = 1")
     raw.close()
-    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 9"):
+    with pytest.raises(JournalError, match=f"schema is 1, this version of the agent reads {SCHEMA} alone"):
         open_journal(path)
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(JournalError, match="not a database"):

@@ -91,6 +91,9 @@ class LocalFederation:
             ("[federation.policy]", policy),
             ("[listen]", listen),
         ]
+        for section, it in (("shares", terms.shares), ("guardrails", terms.guardrails)):
+            if it is not None:
+                sections.insert(2, (f"[federation.{section}]", asdict(it)))
         if self.secure:
             files = {"certificate": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
             sections.append(("[tls]", {field: f"../certs/{file}" for field, file in files.items()}))

@@ -273,6 +273,7 @@ class MemoryNetwork:
 
     def _publish(self, name: str) -> None:
         site = self.site(name)
+        self._commit(name, site.guard(int(1000 * self.now)))
         if site.has_news(self.now):
             signed = self._commit(name, site.publish(simulated_signature(name), self.now))
             if signed is not None and self.spreads:

@@ -31,6 +31,7 @@ from fedbandit.agent.core.counting import ROUNDING, Counting, Row
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.oddities import beyond_rate, cut_shares, oddities_of
 from fedbandit.checks import InvalidArgument
+from fedbandit.rules.guardrail import MeanOfReleases
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
 
@@ -440,6 +441,12 @@ class Board:
         """What a site's entry of an arm counts as; None: it has none that counts."""
         held = self.counting(name)
         return None if held is None else held.rows.get(arm)
+
+    def released_mean(self, site: str, arm: str) -> MeanOfReleases | None:
+        """All that a site has released of an arm; None: nothing that counts."""
+        held = self.counting(site)
+        entry = None if held is None else held.bulletin.by_arm.get(arm)
+        return None if entry is None else self._counting.released(entry)
 
     def known_share(self, arm: str) -> float:
         """How much of all sites that count, or of their patients, has released an arm; at most 1.

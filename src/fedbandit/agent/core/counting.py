@@ -19,6 +19,7 @@ from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules import batch, influence, proved
 from fedbandit.rules.gossip import LEAST_WEIGHT
+from fedbandit.rules.guardrail import MeanOfReleases
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
 Row = tuple[float, ...]
@@ -134,6 +135,15 @@ class Counting:
         if entry.releases == 0 or not (self.takes_back or self.num_columns == 1):
             return None
         return entry.row[0]
+
+    def released(self, entry: ArmEntry) -> MeanOfReleases | None:
+        """All that has been released, as bounds of it need it; None: nothing, or of another policy."""
+        if entry.releases == 0 or not self.takes_back:
+            return None
+        known, page = self.schedule(entry.releases), self._page
+        mean = influence.clamped(self._mean_said(entry), page.low, page.high, known.noise)
+        noise = proved.noise_of_mean(known.precision, known.square, page.most_variance)
+        return MeanOfReleases(mean, min(entry.releases, MOST_RELEASES), 1.0 / known.precision, noise, known.largest)
 
     def rewards_of(self, entry: ArmEntry) -> int | None:
         """How many rewards so many releases hold; None: nobody knows."""

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, cast
 
 from fedbandit.agent.core.bulletin import room_for_changes
+from fedbandit.agent.core.guardrails import Guardrails, check_guardrails
 from fedbandit.checks import (
     LARGEST,
     Counts,
@@ -177,6 +178,8 @@ class Federation:
     * ``max_agents``: how many sites are expected at most, 100 unless given. How many there are, sites learn from each
       other. With fewer than ten, the first batches of ``FedBatch`` are larger. An own policy is tried, and plays, with
       this number of sites
+    * ``guardrails``: by how much an arm may be worse than a reference before every site suspends it
+      (docs/guardrails.md); None: only people stop arms
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -193,6 +196,7 @@ class Federation:
     shares: Shares | None = None
     max_agents: int | None = None
     largest_share: float = LARGEST_SHARE
+    guardrails: Guardrails | None = None
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -217,6 +221,9 @@ class Federation:
         self._check_rate()
         self._check_shares()
         self._check_share()
+        if self.guardrails is not None:
+            instance("guardrails", self.guardrails, Guardrails, "Guardrails")
+            check_guardrails(self)
 
     def _check_agents(self) -> None:
         if self.max_agents is None:

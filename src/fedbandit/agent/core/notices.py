@@ -117,6 +117,17 @@ def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
     return (*said, *map(Note, remarks_on_names(tuple(shown))))
 
 
+def notes_of_guardrails(terms: Federation, overruled: Mapping[str, float]) -> Iterator[str]:
+    """Arms that a person has resumed although they were worse than the guardrails allow."""
+    if (rails := terms.guardrails) is not None:
+        for arm, deficit in overruled.items():
+            if deficit > 0.0:
+                yield Note(
+                    f"{arm} was resumed although it was worse than {rails.reference} by more than {deficit:.4g} for "
+                    f"certain: its guardrail acts again beyond {deficit + rails.worse_by:.4g}."
+                )
+
+
 # ---------------------------------------------------------------- members
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "NoArmLeft",
     "Numbering",
     "Opened",
+    "Overruled",
     "OwnBulletin",
     "Record",
     "Refused",
@@ -189,6 +190,14 @@ class Included:
 
 
 @dataclass(frozen=True)
+class Overruled:
+    """By how much an arm was certainly worse than the reference when a person resumed it; 0: within the limit."""
+
+    arm: str
+    deficit: float
+
+
+@dataclass(frozen=True)
 class Opened:
     """The process that has opened the file."""
 
@@ -202,7 +211,7 @@ class Renewed:
 
 Record = (
     Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged
-) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included)
+) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled)
 
 
 @dataclass
@@ -216,6 +225,7 @@ class Stored:
     * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not
     * ``board``: what is stored of the board, own bulletins of other processes among it
     * ``neighbours``: those with a link, and whether they have ever shown that they know this site
+    * ``overruled``: of arms that were resumed, by how much each was worse than the reference then
     """
 
     numbering: Numbering
@@ -232,6 +242,7 @@ class Stored:
     board: dict[str, BoardRow] = field(default_factory=dict[str, BoardRow])
     neighbours: dict[str, bool] = field(default_factory=dict[str, bool])
     excluded: dict[str, Excluded] = field(default_factory=dict[str, Excluded])
+    overruled: dict[str, float] = field(default_factory=dict[str, float])
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -266,6 +277,8 @@ class Stored:
                     self.excluded[name] = record
                 case Included(name):
                     self.excluded.pop(name, None)
+                case Overruled(arm, deficit):
+                    self.overruled[arm] = deficit
                 case Opened(run):
                     self.run = run
                 case ArmChanged(change):

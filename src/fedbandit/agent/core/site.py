@@ -13,7 +13,7 @@ randomness: times, draws, signatures and the source of noise are arguments. The 
 What may be seen of a site is what it holds in memory once all records are on disk: looking writes nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar, overload
 
@@ -35,6 +35,7 @@ from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed, decode
 from fedbandit.agent.core.decisions import ANY, Decisions, Expired, Request, Retention, SiteDraws
 from fedbandit.agent.core.decisions import Outcome as RewardOutcome
 from fedbandit.agent.core.federation import DAY, Federation
+from fedbandit.agent.core.guardrails import Guard
 from fedbandit.agent.core.player import Player, taken_back
 from fedbandit.agent.core.records import (
     DecisionRecord,
@@ -44,6 +45,7 @@ from fedbandit.agent.core.records import (
     Known,
     Neighbour,
     Opened,
+    Overruled,
     OwnBulletin,
     Record,
     Released,
@@ -126,6 +128,8 @@ class Site:
         self._published_at, self._taken_back = 0.0, dict[str, int]()
         self._drawn_twice: dict[str, str] = {}
         self._receipts: dict[str, str] = {}
+        self._guard = None if terms.guardrails is None else Guard(terms)
+        self._guarded: object = None  # what counted when the guardrails were last looked at
         self._acknowledge(self.board.sites)
         self._last = {it: held.bulletin for it in self.board.sites if (held := self.board.held(it)) is not None}
         self._is_urgent = own is None or self._rows_of(own.arms) != self._rows_of(self._entries())
@@ -384,6 +388,7 @@ class Site:
             *self._decisions.warnings(names),
             *notices.warnings_of_policy(self.terms, num_agents, self.tried, self.n_max),
             *notices.warnings_of_arms(self._arms, self.terms.shares),
+            *notices.notes_of_guardrails(self.terms, self._stored.overruled),
             *notices.warnings_of_holdout(names, self.holdout),
         )
 
@@ -712,6 +717,38 @@ class Site:
         change = self._arms.next_change(kind, name, self.name, at, reason, self.terms.room_for_changes)
         return self._rearranged(change, self._arms.new([change], self.name, frozenset()))
 
+    def needs_guarding(self) -> bool:
+        """Whether ``guard`` has anything new to look at; in doubt it does not look."""
+        return self._guard is not None and self.doubt is None and self._guarded is not self.board.counted()
+
+    def guard(self, at: int) -> Step[tuple[ArmChange, ...]]:
+        """Suspend what is worse than the guardrails of the terms allow, by this board: this site's own changes.
+
+        Never the only arm that is given. The driver calls it before it publishes. ``at``: in milliseconds since 1970.
+        """
+        if self._guard is None or not self.needs_guarding():
+            return Step(())
+        self._guarded = self.board.counted()  # another object as soon as anything that counts has changed
+        given = [name for k, name in enumerate(self._arms.names) if k not in self._arms.stopped]
+        made, records = list[ArmChange](), list[Record]()
+        for it in self._guard.breaches(self.board, given, self._stored.overruled):
+            if len(given) - len(made) == 1:
+                break
+            try:
+                step = self.change_arm("suspend", it.arm, at, it.reason)
+            except InvalidArgument:  # this site has made as many changes as others keep
+                break
+            made.append(step.result)
+            records += step.records
+        return Step(tuple(made), tuple(records))
+
+    def _overruled(self, changes: Iterable[Record]) -> Iterator[Overruled]:
+        """What a person knows who resumes an arm: its guardrail acts again only if it becomes worse."""
+        if self._guard is not None:
+            accepted = (it.change for it in changes if isinstance(it, ArmChanged) and it.accepted)
+            for arm in dict.fromkeys(it.arm for it in accepted if it.kind == "resume"):
+                yield Overruled(arm, self._guard.resumed(self.board, arm))
+
     def accept_from(self, accepts: Accepts) -> Step[tuple[ArmChange, ...]]:
         """From whom changes count without the operator's consent, from now on; those that waited and count now."""
         self._accepts = accepts
@@ -734,6 +771,7 @@ class Site:
     def _rearranged(self, result: _Result, records: Iterable[ArmChanged]) -> Step[_Result]:
         """A step after which there may be other arms."""
         done = list[Record](records)
+        done += [*self._overruled(done)]
         self._stored.apply(done)
         if any(isinstance(it, ArmChanged) and it.change.kind == "add" for it in done):
             done += self._changes_of_new_arms()

@@ -250,6 +250,7 @@ def _federation_state(site: Site) -> models.FederationState:
         counts=terms.counted,
         max_decisions_per_day=terms.max_decisions_per_day,
         largest_share=terms.largest_share if terms.counted == "patients" else None,
+        guardrails=None if terms.guardrails is None else models.GuardrailsState(**asdict(terms.guardrails)),
         policy=label_of(terms.policy),
         digest=terms.digest(),
     )

@@ -11,6 +11,13 @@ class _StateModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class GuardrailsState(_StateModel):
+    """What every site applies to the other arms (docs/guardrails.md)."""
+
+    reference: str = Field(description="the arm with which others are compared")
+    worse_by: float = Field(description="an arm that is certainly worse by more is suspended, in units of a reward")
+
+
 class FederationState(_StateModel):
     """The terms that all sites share, and how many sites take part."""
 
@@ -36,6 +43,9 @@ class FederationState(_StateModel):
     )
     largest_share: float | None = Field(
         default=None, description="largest share of one site in any average, where patients count"
+    )
+    guardrails: GuardrailsState | None = Field(
+        default=None, description="when an arm is suspended without anybody's word; null: never"
     )
     policy: str = Field(description="how arms are chosen, in words")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")

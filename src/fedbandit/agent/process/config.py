@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from fedbandit.agent.core.arms import Accepts, unclear_names
 from fedbandit.agent.core.bulletin import MAX_NAME
 from fedbandit.agent.core.federation import Federation, check_trust
+from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
@@ -209,6 +210,11 @@ class _FederationShares(Section):
     least_share: float = 0.0
 
 
+class _GuardrailsSection(Section):
+    reference: str
+    worse_by: float
+
+
 class FederationSection(Section):
     """The section, of which only the types are checked."""
 
@@ -222,6 +228,7 @@ class FederationSection(Section):
     max_decisions_per_day: float | None = None
     largest_share: float | None = None
     shares: _FederationShares | None = None
+    guardrails: _GuardrailsSection | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -275,6 +282,7 @@ def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federati
         counts=None if section.counts is None else checked_counts("counts", section.counts),
         max_decisions_per_day=section.max_decisions_per_day,
         shares=_shares(section.shares),
+        guardrails=_guardrails(section.guardrails),
         max_agents=section.max_agents,
         **given,
     )
@@ -287,6 +295,15 @@ def _shares(section: _FederationShares | None) -> Shares | None:
         return Shares(section.control, section.control_share, section.least_share)
     except InvalidArgument as error:
         raise error.at("shares") from None
+
+
+def _guardrails(section: _GuardrailsSection | None) -> Guardrails | None:
+    if section is None:
+        return None
+    try:
+        return Guardrails(section.reference, section.worse_by)
+    except InvalidArgument as error:
+        raise error.at("guardrails") from None
 
 
 # ---------------------------------------------------------------- the other sections

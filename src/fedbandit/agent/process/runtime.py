@@ -399,11 +399,18 @@ class Agent:
     async def _publish(self) -> None:
         """Write this site's next bulletin, if there is anything new in it, then send it."""
         now = time.time()
+        await self._guard(now)
         if not self.site.in_memory.has_news(now):
             return
         signed = await self.site.do(lambda site: site.publish(self.links.sign, now))
         if signed is not None:
             self.links.announce(signed)
+
+    async def _guard(self, now: float) -> None:
+        """Suspend what the guardrails of the terms do not allow."""
+        if self.site.in_memory.needs_guarding():
+            for change in await self.site.do(lambda site: site.guard(int(1000 * now))):
+                _LOG.warning("%s", change.in_words())
 
     async def _keep_board(self) -> None:
         """Write what has come of other sites; where the disk fails, it comes again."""
