@@ -391,7 +391,8 @@ def test_five_minutes_of_a_site(tmp_path, capsys):
 
 def curl(page, p8400):
     """The two calls of a page, and that the first answer looks as printed: it is an agent's first decision."""
-    asked, reported = [words for block in of("sh") for words in commands_of(block) if words[0] == "curl"][:2]
+    blocks = [block for block in of("sh") if block.page == page]
+    asked, reported = [words for block in blocks for words in commands_of(block) if words[0] == "curl"][:2]
     (shown,) = [block.text for block in of("json") if block.page == page]
     answer = subprocess.run(
         [it.replace("8400", str(p8400)) for it in asked], check=True, capture_output=True, text=True
