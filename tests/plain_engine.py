@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbandit.policies.plain import new_me, new_seen
-from fedbandit.policies.protocol import time_of
+from fedbandit.policies.protocol import Context, time_of
 
 
 class Round(NamedTuple):
@@ -34,7 +34,8 @@ class PlainEngine:
         self.spreads = tape.gossip == "releases" and page.network == "gossip"
         self.agents, self.arms = range(len(terms)), range(tape.rewards.shape[2])
         self.edges = [tuple(edge) for edge in tape.graph.edges]
-        self.me = [new_me(page, mine, len(self.arms)) for mine in terms]
+        self.me = [new_me(page, mine, len(self.arms), tape.num_strata) for mine in terms]
+        self.strata = range(max(tape.num_strata, 1)) if page.context is not None else range(1)
         self.seen = [new_seen(page, len(self.arms)) for _ in terms]
         self.released = {}  # (agent, arm, level): the last reward in a release
         self.boards = [{} for _ in terms]  # where releases spread: by agent, its version and what it has published
@@ -97,16 +98,42 @@ class PlainEngine:
 
     def _decide(self, t, i):
         draws = SimpleNamespace(u=self.tape.picks[t - 1, i], normals=self.tape.normals[t - 1, i].tolist())
-        return self.page.decide(self.me[i], self.terms[i], self.seen[i], time_of(t), draws)
+        context = self._context(self._stratum(t, i))
+        return self.page.decide(self.me[i], self.terms[i], self.seen[i], time_of(t), draws, *context)
+
+    def _stratum(self, t, i, arm=None):
+        """Of the decision of round t; at t = 0 of the first pull of an arm."""
+        if self.tape.strata is None:
+            return 0
+        return int(self.tape.strata[arm if t == 0 else len(self.arms) - 1 + t, i])
+
+    def _context(self, stratum):
+        return () if self.page.context is None else (Context(stratum),)
 
     def _pull(self, t, i, arm):
         """Count the decision, then take its reward; what has changed in what the agent publishes."""
         page, me, terms = self.page, self.me[i], self.terms[i]
         me.tried[arm] += 1
+        context = self._context(self._stratum(t, i, arm))
+        if context:
+            return self._pull_in_context(t, i, arm, context[0])
         before = page.published(me, terms, arm)
         due = 0 if page.noise_due is None else page.noise_due(me, terms, arm)
         noise = tuple(self._noise(i, arm, end) for end in due) if isinstance(due, tuple) else self._noise(i, arm, due)
         page.observe(me, terms, arm, float(self.tape.rewards[t, i, arm]), noise)
+        return [y - x for x, y in zip(before, page.published(me, terms, arm), strict=True)]
+
+    def _pull_in_context(self, t, i, arm, context):
+        """The same for a page that takes the context: it may release several sums, each with its own noise."""
+        page, me, terms = self.page, self.me[i], self.terms[i]
+        before = list(page.published(me, terms, arm))
+        noise = 0.0
+        if page.noise_due is not None:
+            noise = me.noise
+            if page.noise_due(me, terms, arm, context) > 0:
+                for s in self.strata:
+                    noise[s] = self._noise(i, s * len(self.arms) + arm, me.due[s])
+        page.observe(me, terms, arm, float(self.tape.rewards[t, i, arm]), noise, context)
         return [y - x for x, y in zip(before, page.published(me, terms, arm), strict=True)]
 
     def _reweigh(self, t, i):
@@ -223,6 +250,10 @@ class PlainEngine:
     def _shown(self, t, arms):
         page, now, margin = self.page, time_of(t + 1), self.page.margin or self.page.radius
 
+        def estimates():
+            given = [(k, *self._context(s)) for s in self.strata for k in self.arms]
+            return [[page.estimate(self.me[i], self.terms[i], self.seen[i], *it) for it in given] for i in self.agents]
+
         def rows(value):
             return [[value(self.me[i], self.terms[i], self.seen[i], k) for k in self.arms] for i in self.agents]
 
@@ -232,7 +263,7 @@ class PlainEngine:
 
         return Round(
             arms,
-            rows(page.estimate),
+            estimates(),
             rows(margin_of),
             [list(getattr(me, "x_mean", [0.0] * len(self.arms))) for me in self.me],
             self._averages(),

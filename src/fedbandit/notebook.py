@@ -122,6 +122,8 @@ def forecast_html(forecast: "Forecast") -> str:
 def problem_text(self: "Problem") -> str:
     """A line: its size, rewards and graph."""
     size = f"{_counted(self.num_agents, 'agent')}, {_counted(self.num_arms, 'arm')}"
+    if self.num_strata:
+        size += f", {self.num_strata} {'stratum' if self.num_strata == 1 else 'strata'}"
     return f"Problem({size}, {self.family} rewards, {self.graph.name})"
 
 
@@ -130,18 +132,25 @@ def problem_html(problem: "Problem") -> str:
     agents, arms = problem.num_agents, problem.num_arms
     agent_names = problem.agent_names or [f"agent {i}" for i in range(min(agents, MOST_ROWS))]
     arm_names = problem.arm_names or [f"arm {k}" for k in range(arms)]
-    rows = [
-        [agent_names[i], *(f"{value:.4g}" for value in problem.means[i, :MOST_COLUMNS])]
-        for i in range(min(agents, MOST_ROWS))
-    ]
-    rows.append(["average", *(f"{value:.4g}" for value in problem.arm_means[:MOST_COLUMNS])])
-    cut = agents > MOST_ROWS or arms > MOST_COLUMNS
+    if problem.strata is None:
+        rows = [
+            [agent_names[i], *(f"{value:.4g}" for value in problem.means[i, :MOST_COLUMNS])]
+            for i in range(min(agents, MOST_ROWS))
+        ]
+        rows.append(["average", *(f"{value:.4g}" for value in problem.arm_means[:MOST_COLUMNS])])
+    else:
+        rows = [
+            [f"average of stratum {s}", *(f"{value:.4g}" for value in means[:MOST_COLUMNS])]
+            for s, means in enumerate(problem.arm_means)
+        ]
+    cut = (agents > MOST_ROWS and problem.strata is None) or arms > MOST_COLUMNS
     options = [f"Edges per round: {getattr(problem.edges_per_round, '__name__', problem.edges_per_round)}"]
     options += ["links pass on releases"] if problem.gossip == "releases" else []
     options += ["agents act at their own rates"] if problem.rates is not None else []
     options += [f"means change {len(problem.changes)} times; these are the first"] if problem.changes else []
     options += ["rewards come late"] if problem.is_late else []
-    note = f"Best on average: {arm_names[problem.best_arm]}. {'; '.join(options)}.{' The table is cut.' * cut}"
+    best = ", ".join(arm_names[arm] for arm in problem.best_arms)
+    note = f"Best on average: {best}. {'; '.join(options)}.{' The table is cut.' * cut}"
     headings = ["means", *arm_names[:MOST_COLUMNS]]
     return _table(problem_text(problem), headings, rows, note)
 

@@ -63,7 +63,10 @@ def named(name: str, array: NDArray[Any], about: str) -> dict[str, tuple[NDArray
 
 
 class Record(NamedTuple):
-    """The numbers recorded at each checkpoint. Where aggregates are kept, statistics stand where agents would."""
+    """The numbers recorded at each checkpoint. Where aggregates are kept, statistics stand where agents would.
+
+    Where decisions have strata, cells stand where arms would, one stratum after the other.
+    """
 
     regret: NDArray[np.float64]  # [trial, agent, time]
     pulls: NDArray[Any]  # [trial, agent, time, arm]
@@ -72,6 +75,7 @@ class Record(NamedTuple):
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
     misses: NDArray[np.float64]  # estimates off by more than their radius since the last checkpoint, if watched
+    regret_by_stratum: NDArray[np.float64]  # [trial, agent, time, stratum]
     disagreement: NDArray[np.float64]  # [trial, time]: where aggregates are kept
 
     def of(self, trials: slice) -> "Record":
@@ -79,7 +83,9 @@ class Record(NamedTuple):
         return Record(*(array[trials] for array in self))
 
 
-def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int, keep: Keep = "agents") -> Record:
+def new_record(
+    num_trials: int, num_agents: int, num_times: int, num_arms: int, keep: Keep = "agents", num_strata: int = 0
+) -> Record:
     """Zeros of the right shapes."""
     aggregated = keep == "aggregates"
     shape = (num_trials, len(STATISTICS) if aggregated else num_agents, num_times)
@@ -91,6 +97,7 @@ def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int, 
         lagging=np.zeros(shape),
         theta_error=np.zeros(shape),
         misses=np.zeros(shape),
+        regret_by_stratum=np.zeros((*shape, num_strata)),
         disagreement=np.zeros((num_trials, num_times if aggregated else 0)),
     )
 
@@ -158,22 +165,36 @@ class Reading(NamedTuple):
 class RegretAccounting:
     """What trials have cost so far: pulls since the last change of the means, and the loss before it."""
 
-    def __init__(self, record: Record, truths: Sequence[Sequence[Truth]], keep: Keep, num_agents: int) -> None:
-        """``truths``: of each trial, or one for all: the truth of each period with the same means."""
+    def __init__(
+        self,
+        record: Record,
+        truths: Sequence[Sequence[Truth]],
+        keep: Keep,
+        num_agents: int,
+        num_strata: int = 0,
+        first: NDArray[np.int32] | None = None,
+    ) -> None:
+        """``truths``: of each trial, or one for all: the truth of each period with the same means.
+
+        ``first``: where decisions have strata, each agent's pulls of each cell at t = 0.
+        """
         trials, num_arms = len(record.regret), record.pulls.shape[-1]
         self._record, self._truths, self._keep = record, truths, keep
         self._lost, self._best = np.zeros((trials, num_agents)), np.zeros((trials, num_agents), np.int64)
         self._missed = np.zeros((trials, num_agents))
-        self._counted = np.ones((1, 1, num_arms), np.int32)  # R_i(T) counts t >= 1: the pulls at t = 0 do not
+        # R_i(T) counts t >= 1: the pulls at t = 0 do not
+        self._counted = np.ones((1, 1, num_arms), np.int32) if first is None else first[np.newaxis]
+        self._num_strata, self._lost_by_stratum = num_strata, np.zeros((trials, num_agents, num_strata))
 
     def enter(self, reading: Reading, end: ReadingEnd) -> None:
         """Enter a reading of all trials."""
         tried, counted = reading.tried, np.broadcast_to(self._counted, reading.tried.shape)
         gaps = np.stack([truth[end.truth].gaps for truth in self._truths])[:, None, :]
-        best_arm = np.broadcast_to(gaps.argmin(axis=-1, keepdims=True), (*tried.shape[:-1], 1))
+        best_arm = np.broadcast_to(self._best_of(gaps), (*tried.shape[:-1], max(self._num_strata, 1)))
         regret = self._lost + _sum_over_arms(lambda part: gaps * (tried[:, part] - counted[:, part]), tried.shape)
-        best_pulls = self._best + np.take_along_axis(tried, best_arm, -1)[..., 0]
-        best_pulls -= np.take_along_axis(counted, best_arm, -1)[..., 0]
+        best_pulls = self._best + np.take_along_axis(tried, best_arm, -1).sum(axis=-1)
+        best_pulls -= np.take_along_axis(counted, best_arm, -1).sum(axis=-1)
+        by_stratum = self._lost_by_stratum + self._by_stratum(gaps * (tried - counted)) if self._num_strata else None
         self._missed += reading.misses
         if end.is_checkpoint:
             means = np.stack([truth[end.truth].arm_means for truth in self._truths])[:, None, :]
@@ -187,6 +208,8 @@ class RegretAccounting:
                 "lagging": reading.caught_up / np.maximum(reading.clock, 1),
                 "misses": self._missed,
             }
+            if by_stratum is not None:
+                values["regret_by_stratum"] = by_stratum
             for name, value in values.items():
                 kept = np.stack([statistics(each) for each in value]) if self._keep == "aggregates" else value
                 getattr(self._record, name)[:, :, end.checkpoint] = kept
@@ -196,6 +219,18 @@ class RegretAccounting:
                 self._missed[:] = 0.0
         if end.ends_truth:
             self._lost, self._best, self._counted = regret, best_pulls, tried.copy()
+            if by_stratum is not None:
+                self._lost_by_stratum = by_stratum
+
+    def _best_of(self, gaps: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The best arm; where decisions have strata, the best cell of each."""
+        if not self._num_strata:
+            return gaps.argmin(axis=-1, keepdims=True)
+        per_stratum = gaps.reshape(*gaps.shape[:-1], self._num_strata, -1)
+        return per_stratum.argmin(axis=-1) + np.arange(self._num_strata) * per_stratum.shape[-1]
+
+    def _by_stratum(self, terms: NDArray[np.float64]) -> NDArray[np.float64]:
+        return terms.reshape(*terms.shape[:-1], self._num_strata, -1).sum(axis=-1)
 
 
 def _sum_over_arms(terms: Callable[[slice], NDArray[np.float64]], shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -28,10 +28,10 @@ from fedbandit.engine.compiled import address_of, compile_driver, compile_inner,
 from fedbandit.engine.layout import LinkArrays, new_population, no_tape, with_own_scratch
 from fedbandit.engine.links import divides
 from fedbandit.engine.phases import Specialisation, phases_of
-from fedbandit.engine.streams import EDGES, name_streams, stream
+from fedbandit.engine.streams import CONTEXTS, EDGES, name_streams, stream
 from fedbandit.engine.threads import Team, barrier, stop, stopped, team_of
 from fedbandit.policies.order import Arrangement, rounds_of
-from fedbandit.policies.protocol import Page, time_of
+from fedbandit.policies.protocol import Context, Page, time_of
 from fedbandit.shares import Shares
 
 MANY = 2_000
@@ -61,6 +61,7 @@ class CompiledPolicy(NamedTuple):
     shares: Shares | None = None
     kind: str = ""  # the policy's name in messages
     releasing: Any = None  # [N]: N times each agent's weight, where releases spread
+    num_strata: int = 0
 
 
 def usable_cores() -> int:
@@ -80,18 +81,20 @@ def _run_trial(
     on_estimates: Callable[[int, NDArray[np.float64], Any], None],
 ) -> Iterator[int]:
     """Play a trial in so many threads; yields the number of rounds done."""
-    num_agents, num_arms = truths[0].world.means.shape
+    num_agents, num_cells = truths[0].world.means.shape
+    num_strata, num_arms = policy.num_strata, num_cells // max(policy.num_strata, 1)
     population = new_population(
-        policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares, policy.releasing
+        policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares, policy.releasing, num_strata
     )
     links, tape = [with_own_scratch(each) for _, each in policy.links], no_tape()
-    theta, misses = np.zeros((num_agents, num_arms)), np.zeros(num_agents)
+    theta, misses = np.zeros((num_agents, num_cells)), np.zeros(num_agents)
     agents, steps, nothing = population.agents, population.steps, np.zeros(num_agents, np.int32)
     caught_up = agents["caught_up"] if "caught_up" in policy.page.knows else nothing
-    read = (agents["tried"], theta, steps["messages"], steps["clock"], caught_up, misses)
+    tried, first = (population.contexts.pulls, population.contexts.first) if num_strata else (agents["tried"], None)
+    read = (tried, theta, steps["messages"], steps["clock"], caught_up, misses)
     reading, accounting = (
         Reading(*(array[None] for array in read)),
-        RegretAccounting(record, [truths], keep, num_agents),
+        RegretAccounting(record, [truths], keep, num_agents, num_strata, first),
     )
     segments, ends = cut
     for segment, after in zip_longest(segments, segments[1:]):
@@ -171,10 +174,11 @@ def run_trials(
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
-    num_agents, num_arms = truths[0][0].world.means.shape
-    records = [new_record(len(trials), num_agents, len(times), num_arms, keep) for _ in policies]
+    num_agents, num_cells = truths[0][0].world.means.shape
+    strata = policies[0].num_strata
+    records = [new_record(len(trials), num_agents, len(times), num_cells, keep, strata) for _ in policies]
     together = max(1, min(threads // (len(policies) * len(trials)), num_agents // _LEAST_AGENTS_PER_THREAD))
-    at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
+    at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_cells)))
     truth_starts = [truth.first for truth in truths[0]]
     cuts = [
         segments_of(times.tolist(), truth_starts, [first for first, _ in policy.links], at_once) for policy in policies
@@ -237,6 +241,7 @@ def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[...
         all_exchange=not (spec.page.network == "pooled" or spec.has_releases) and divides(spec.links.average),
     )
     play, estimate = compile_inner(rounds_of(phases_of(spec, is_apart=is_many), arrangement)), spec.page.estimate
+    has_strata, takes_context = spec.has_strata, spec.page.context is not None
 
     @compile_driver
     def play_rounds(
@@ -261,12 +266,24 @@ def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[...
             for j in range(team.first, team.last):
                 i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
+                if has_strata:
+                    population.contexts.names[i] = stream(seed, trial, CONTEXTS, i, np.uint64(0))
         edges = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         play(first, last, edges, population, world, links, tape, arm_means, misses)
         for j in range(team.first, team.last):
             i = not_negative(j)
-            for k in range(theta.shape[1]):
-                theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
+            if takes_context:
+                num_arms = len(agents[i].tried)
+                for s in range(theta.shape[1] // num_arms):
+                    for k in range(num_arms):
+                        theta[i, s * num_arms + k] = estimate(agents[i], terms[i], agents[i], k, Context(s))
+            elif has_strata:
+                num_arms = len(agents[i].tried)
+                for k in range(theta.shape[1]):
+                    theta[i, k] = estimate(agents[i], terms[i], agents[i], k % num_arms)
+            else:
+                for k in range(theta.shape[1]):
+                    theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
 
     return play_rounds
 

@@ -114,6 +114,13 @@ def _delay(lateness: Lateness, i: int, reward: float, bits: Any) -> Any:
 
 
 @compile_inner
+def place_of(waiting: Waiting, arm: Any, t: Any) -> Any:
+    """Where a decision of round t waits; at t = 0 there is one of each arm."""
+    rounds = waiting.first.shape[1]
+    return t % rounds + 1 if t > 0 else rounds + np.int64(arm) + 1
+
+
+@compile_inner
 def put(waiting: Waiting, lateness: Lateness, streams: Any, i: int, arm: Any, slot: Any, t: Any, reward: float) -> None:
     """Put a decision into its slot, to wait until its reward counts; ``slot`` is its number in the arm's sequence."""
     delay = _delay(lateness, i, reward, draw(streams.delays[arm], np.uint64(slot)))
@@ -125,7 +132,7 @@ def put(waiting: Waiting, lateness: Lateness, streams: Any, i: int, arm: Any, sl
     rounds = waiting.first.shape[1]
     if due - t >= rounds:
         return  # after the last round
-    place = t % rounds + 1 if t > 0 else rounds + np.int64(arm) + 1
+    place = place_of(waiting, arm, t)
     waiting.arm[i, place - 1] = arm
     waiting.reward[i, place - 1] = reward
     waiting.after[i, place - 1] = 0

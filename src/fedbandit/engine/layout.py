@@ -16,7 +16,7 @@ from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matc
 from fedbandit.engine.threads import single_thread
 from fedbandit.policies import Policy
 from fedbandit.policies.plain import carried
-from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
+from fedbandit.policies.protocol import ARMS, STRATA, Count, LinkRule, Page, Setting
 from fedbandit.policies.registry import label_of
 from fedbandit.shares import Shares
 from fedbandit.world.graph import Contacts, Schedule
@@ -28,11 +28,12 @@ _KINDS = {"count": "i4", "number": "f8", "flag": "u1"}  # Numba has no nested ar
 class World(NamedTuple):
     """A problem as numbers."""
 
-    means: Any  # [N, M]
+    means: Any  # [N, M]; with strata [N, S M], one stratum after the other
     rewards: Any  # the numbers of their family
     in_step: bool
     rates: Any  # [N]: probability that an agent acts in a round, unless in_step
     lateness: Lateness
+    strata: Any  # [N, S]: the probability of a stratum or one before it; of problems without strata, nothing
 
 
 class LinkArrays(NamedTuple):
@@ -64,6 +65,7 @@ class TapeArrays(NamedTuple):
     has_normals: bool
     normals: Any  # [T, N, M]
     shares: Any = np.zeros((1, 1))  # [T, N]: draws in [0, 1) for shares of arms
+    strata: Any = np.zeros((1, 1), np.int64)  # [M + T, N]: of the first pulls, arm by arm, and of each later decision
 
 
 class ShownCounts(NamedTuple):
@@ -98,6 +100,16 @@ class Releases(NamedTuple):
     taken: Any  # [N, M C], scratch: the row
 
 
+class Contexts(NamedTuple):
+    """What is known of decisions before their arms are chosen, and what agents have decided in each cell."""
+
+    names: Any  # [N]: names of the streams
+    stratum: Any  # [N]: of the decision in hand
+    waiting: Any  # [N, ...]: of the slots of ``Waiting``
+    pulls: Any  # [N, S M]: decisions of each cell
+    first: Any  # [N, S M]: those of t = 0
+
+
 class Population(NamedTuple):
     """All agents of one trial."""
 
@@ -113,15 +125,17 @@ class Population(NamedTuple):
     waiting: Any  # Waiting: rewards that do not count yet
     sharing: Any  # Sharing: shares of arms
     releases: Any  # Releases, where these spread; else 0
+    contexts: Any  # Contexts, where decisions have strata; else 0
 
 
-def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
+def _dtype_of(page: Page, num_arms: int, num_strata: int = 0) -> np.dtype[Any]:
     """The record of one agent: what the network averages for it first, then the rest, numbers before counts.
 
     What it sees and what it knows lie in one record, so that compiled code can tell that they do not overlap.
     """
+    lengths = {ARMS: num_arms, STRATA: max(num_strata, 1)}
     described = [
-        (name, _KINDS[field.kind], tuple(num_arms if size == "arms" else int(size) for size in field.shape))
+        (name, _KINDS[field.kind], tuple(lengths[size] if isinstance(size, str) else size for size in field.shape))
         for name, field in (page.knows | {"n_max": Count[ARMS]}).items()
     ]
     described.sort(key=lambda entry: -np.dtype(entry[1]).itemsize)
@@ -143,6 +157,7 @@ def new_population(
     rounds_of_waiting: int = 0,
     shares: Shares | None = None,
     releasing: NDArray[np.float64] | None = None,
+    num_strata: int = 0,
 ) -> Population:
     """Agents that know nothing yet.
 
@@ -150,14 +165,16 @@ def new_population(
     where releases spread.
     """
     num_agents, columns = len(terms), len(page.published_names)
-    agents = np.zeros(num_agents, _dtype_of(page, num_arms))
+    agents = np.zeros(num_agents, _dtype_of(page, num_arms, num_strata))
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
     step = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
+    cells = max(num_strata, 1) * num_arms
+    noises = cells if page.context is not None else num_arms
     stream = [
         ("picks", "u8"),
         ("arrivals", "u8"),
         ("shares", "u8"),
-        *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM),
+        *((name, "u8", (noises if name == "noise" else num_arms,)) for name in _STREAMS_PER_ARM),
     ]
     return Population(
         agents=agents,
@@ -170,8 +187,21 @@ def new_population(
         pooled=np.zeros(num_arms, np.int64),
         before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
-        sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1), shares, num_arms),
+        sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1, num_strata), shares, num_arms),
         releases=0 if releasing is None else new_releases(releasing, num_arms, columns),
+        contexts=new_contexts(num_agents, num_arms, num_strata, rounds_of_waiting) if num_strata else 0,
+    )
+
+
+def new_contexts(num_agents: int, num_arms: int, num_strata: int, rounds_of_waiting: int) -> Contexts:
+    """No decision has been made."""
+    cells = num_strata * num_arms
+    return Contexts(
+        names=np.zeros(num_agents, np.uint64),
+        stratum=np.zeros(num_agents, np.int64),
+        waiting=np.zeros((num_agents, rounds_of_waiting + num_arms if rounds_of_waiting else 1), np.uint8),
+        pulls=np.zeros((num_agents, cells), np.int32),
+        first=np.zeros((num_agents, cells), np.int32),
     )
 
 
@@ -261,11 +291,12 @@ def check_size(num_agents: int, num_arms: int, columns: int) -> None:
 def world_of(problem: Problem) -> World:
     """A problem as numbers."""
     return World(
-        means=np.ascontiguousarray(problem.means).copy(),
+        means=np.ascontiguousarray(problem.means).reshape(problem.num_agents, -1).copy(),
         rewards=problem.rewards.numbers,
         in_step=problem.rates is None,
         rates=np.ones(problem.num_agents) if problem.rates is None else problem.rates.copy(),
         lateness=lateness_of(problem),
+        strata=np.zeros((1, 1)) if problem.strata is None else np.cumsum(problem.strata, axis=1),
     )
 
 
@@ -302,6 +333,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         at_once=not problem.is_late,
         keeps_means=not (problem.changes or problem.may_miss_window),
         gossip=problem.gossip,
+        num_strata=problem.num_strata,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit.engine.compiled import as_arm, by_value, compilable, compile_inner, row_like
-from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, note, put
+from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, note, place_of, put
 from fedbandit.engine.links import LinkKind
 from fedbandit.engine.network import (
     add_news,
@@ -26,7 +26,7 @@ from fedbandit.engine.network import (
 )
 from fedbandit.engine.streams import SimulatedDraws, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.order import Phases
-from fedbandit.policies.protocol import Page, time_of
+from fedbandit.policies.protocol import Context, Page, time_of
 from fedbandit.rules.choose import BY_INDEX, CONTROL, fewest_pulls, given_by_share
 from fedbandit.shares import Shares
 from fedbandit.world.rewards import Family
@@ -48,6 +48,7 @@ class Specialisation:
     has_shares: bool
     has_control: bool
     has_releases: bool = False  # links pass on what each agent has published, and average nothing
+    has_strata: bool = False  # decisions have strata, whether or not the page takes them
 
     @property
     def is_guarded(self) -> bool:
@@ -83,11 +84,21 @@ def specialise(
     is_late: bool = False,
     shares: Shares | None = None,
     has_releases: bool = False,
+    has_strata: bool = False,
 ) -> Specialisation:
     """For a page, a family of rewards and a kind of links."""
     has_control = shares is not None and shares.control is not None
     return Specialisation(
-        page, links, draw_of(family), own_code, watches, is_late, shares is not None, has_control, has_releases
+        page,
+        links,
+        draw_of(family),
+        own_code,
+        watches,
+        is_late,
+        shares is not None,
+        has_control,
+        has_releases,
+        has_strata,
     )
 
 
@@ -381,7 +392,7 @@ def _act(spec: Specialisation, hear: Any) -> Any:
     """One agent receives n~, decides, draws its reward, observes it, and publishes what that has changed."""
     draw_reward, published, num_averaged = spec.draw_reward, spec.page.published, len(spec.page.published_names)
     hears, is_late, news_first = spec.hears, spec.is_late, spec.page.network == "consensus"
-    has_averages = not spec.has_releases
+    has_averages, has_strata = not spec.has_releases, spec.has_strata
     choose, take, add_my_news = _decide(spec), _observe(spec), _news_of(spec)
     count_late_rewards = _count_late_rewards(spec, take)
 
@@ -392,13 +403,22 @@ def _act(spec: Specialisation, hear: Any) -> Any:
             reward = tape.rewards[step.clock, i, arm]
         else:
             bits = draw(mine.rewards[arm], np.uint64(me.tried[arm]))
-            reward = draw_reward(world.rewards, bits, world.means, i, arm)
+            if has_strata:
+                reward = draw_reward(world.rewards, bits, world.means, i, cell_of(population, i, arm))
+            else:
+                reward = draw_reward(world.rewards, bits, world.means, i, arm)
         me.tried[arm] += 1
+        stratum = np.int64(0)
+        if has_strata:
+            stratum = population.contexts.stratum[i]
+            count_cell(population, i, arm, t)
         if is_late:
+            if has_strata:
+                population.contexts.waiting[i, place_of(population.waiting, arm, t) - 1] = stratum
             put(population.waiting, world.lateness, mine, i, arm, me.tried[arm] - 1, t, reward)
         else:
             before = published(me, fixed, arm)
-            take(population, tape, i, fixed, arm, reward)
+            take(population, tape, i, fixed, arm, reward, stratum)
             for c in range(num_averaged):
                 step.before[c] = before[c]
 
@@ -416,12 +436,16 @@ def _act(spec: Specialisation, hear: Any) -> Any:
                 step.clock += 1
                 if not world.in_step:
                     now = time_of(step.clock)
+                if has_strata:
+                    see_stratum(population, world, tape, i, len(me.tried) - 1 + step.clock)
                 choose(population, tape, i, fixed, now)
                 pull(population, world, tape, i, fixed, step.arm, t)
         else:
             num_arms = len(me.tried)
             for k in range(num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
                 arm = np.uint64(k)
+                if has_strata:
+                    see_stratum(population, world, tape, i, k)
                 pull(population, world, tape, i, fixed, arm, t)
                 if has_averages and not is_late:
                     add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), step.before)
@@ -451,9 +475,44 @@ def _news_of(spec: Specialisation) -> Any:
     return add_my_news
 
 
+# ---------------------------------------------------------------- strata
+
+
+@compile_inner
+def see_stratum(population: Any, world: Any, tape: Any, i: int, number: Any) -> None:
+    """Draw the stratum of an agent's decision; the first pulls have the numbers of their arms."""
+    contexts = population.contexts
+    if tape.on:
+        contexts.stratum[i] = tape.strata[number, i]
+        return
+    u, s = uniform(draw(contexts.names[i], np.uint64(number))), 0
+    while s < world.strata.shape[1] - 1 and u >= world.strata[i, s]:
+        s += 1
+    contexts.stratum[i] = s
+
+
+@compile_inner
+def cell_of(population: Any, i: int, arm: Any) -> Any:
+    """The number of an agent's stratum and an arm."""
+    return np.uint64(population.contexts.stratum[i]) * np.uint64(len(population.agents[i].tried)) + arm
+
+
+@compile_inner
+def count_cell(population: Any, i: int, arm: Any, t: int) -> None:
+    """Count a decision of its cell."""
+    cell = cell_of(population, i, arm)
+    population.contexts.pulls[i, cell] += 1
+    if t == 0:
+        population.contexts.first[i, cell] += 1
+
+
+# ---------------------------------------------------------------- what an agent decides and observes
+
+
 def _decide(spec: Specialisation) -> Any:
     decide, believe, is_guarded = spec.page.decide, spec.page.believe or _believe_nothing, spec.is_guarded
     waits, has_shares, has_control = spec.waits, spec.has_shares, spec.has_control
+    ask = _asking(decide, spec)
 
     @compile_inner
     def say_without_control(population: Any, i: int, fixed: Any, now: Any, draws: Any) -> Any:
@@ -467,7 +526,7 @@ def _decide(spec: Specialisation) -> Any:
         elif len(few.tried) > 1:
             for k in range(len(few.tried)):
                 believe(few, fixed, few, np.uint64(k))
-            position = as_arm(decide(few, fixed, few, now, draws))
+            position = as_arm(ask(population, i, few, fixed, now, draws))
             widen(sharing, i)
         return position + np.uint64(position >= np.uint64(sharing.control))
 
@@ -483,7 +542,7 @@ def _decide(spec: Specialisation) -> Any:
             # As a live site does: until each arm has a reward that counts, those without one in turn.
             arm = np.uint64(fewest_pulls(me.tried, waiting.unobserved[i]))
         else:
-            arm = as_arm(decide(me, fixed, me, now, draws))
+            arm = as_arm(ask(population, i, me, fixed, now, draws))
         step.arm = arm
         if is_guarded and arm >= np.uint64(num_arms):
             raise IndexError  # beyond its rows lies other agents' memory
@@ -493,13 +552,33 @@ def _decide(spec: Specialisation) -> Any:
     return choose
 
 
+def _asking(decide: Any, spec: Specialisation) -> Any:
+    """Compile ``ask(population, i, me, fixed, now, draws)``: the page decides, with the context if it takes that."""
+    has_strata = spec.has_strata
+
+    @compile_inner
+    def ask(population: Any, i: int, me: Any, fixed: Any, now: Any, draws: Any) -> Any:
+        return decide(me, fixed, me, now, draws)
+
+    @compile_inner
+    def ask_with_context(population: Any, i: int, me: Any, fixed: Any, now: Any, draws: Any) -> Any:
+        stratum: Any = np.int64(0)
+        if has_strata:
+            stratum = population.contexts.stratum[i]
+        return decide(me, fixed, me, now, draws, Context(stratum))
+
+    return ask if spec.page.context is None else ask_with_context
+
+
 def _observe(spec: Specialisation) -> Any:
     page: Any = spec.page
     noise_due, observe, is_late = page.noise_due, page.observe, spec.is_late
     is_private, believes = noise_due is not None, page.believe is not None
+    if page.context is not None:
+        return _observe_in_context(spec)
 
     @compile_inner
-    def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any) -> None:
+    def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any, stratum: Any) -> None:
         """Algorithm 1, lines 15-16: a reward counts, with the noise of the interval that it completes."""
         me, step = population.agents[i], population.steps[i]
         if is_private:
@@ -514,8 +593,32 @@ def _observe(spec: Specialisation) -> Any:
     return take
 
 
+def _observe_in_context(spec: Specialisation) -> Any:
+    """As ``_observe``; a private page may release several sums at once, each with a noise of its own."""
+    page: Any = spec.page
+    noise_due, observe, is_late = page.noise_due, page.observe, spec.is_late
+    is_private = noise_due is not None
+
+    @compile_inner
+    def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any, stratum: Any) -> None:
+        me, step, context = population.agents[i], population.steps[i], Context(stratum)
+        if is_private:
+            due = noise_due(me, fixed, arm, context)
+            if due > 0:
+                num_arms = len(me.tried)
+                for s in range(len(me.due)):
+                    cell = np.uint64(s) * np.uint64(num_arms) + arm
+                    me.noise[s] = draw_noise(tape, population.streams[i], i, cell, fixed.noise_scale, me.due[s])
+            step.released = step.released + due if is_late else due
+            observe(me, fixed, arm, reward, me.noise, context)
+        else:
+            observe(me, fixed, arm, reward, 0.0, context)
+
+    return take
+
+
 def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
-    published = spec.page.published
+    published, has_strata = spec.page.published, spec.has_strata
 
     @compile_inner
     def count_late_rewards(population: Any, tape: Any, i: int, fixed: Any, t: int) -> None:
@@ -525,7 +628,10 @@ def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
         while place > 0:
             arm, reward = np.uint64(waiting.arm[i, place - 1]), waiting.reward[i, place - 1]
             note(waiting, i, arm, published(population.agents[i], fixed, arm))
-            take(population, tape, i, fixed, arm, reward)
+            stratum = np.int64(0)
+            if has_strata:
+                stratum = np.int64(population.contexts.waiting[i, place - 1])
+            take(population, tape, i, fixed, arm, reward, stratum)
             place = next_due(waiting, i, place)
 
     return count_late_rewards

@@ -30,6 +30,7 @@ from fedbandit.world.rewards import Family, Own
 
 __all__ = [
     "ARRIVALS",
+    "CONTEXTS",
     "DELAYS",
     "EDGES",
     "NOISE",
@@ -65,6 +66,7 @@ __all__ = [
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 ARRIVALS, NORMALS, DELAYS, SHARES = np.uint64(5), np.uint64(6), np.uint64(7), np.uint64(8)
+CONTEXTS = np.uint64(9)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -454,9 +456,10 @@ def name_streams(seed: Any, trial: Any, mine: Any, i: Any) -> None:
     for k in range(len(mine.rewards)):
         arm = np.uint64(k)
         mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
-        mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
         mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
         mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)
+    for k in range(len(mine.noise)):  # by cell, for a page that takes strata
+        mine.noise[k] = stream(seed, trial, NOISE, agent, np.uint64(k))
 
 
 # ---------------------------------------------------------------- rewards

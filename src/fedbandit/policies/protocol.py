@@ -26,6 +26,8 @@ __all__ = [
     "ARMS",
     "INDICES",
     "LEVELS",
+    "STRATA",
+    "Context",
     "Count",
     "Field",
     "Fields",
@@ -60,6 +62,9 @@ __all__ = [
 
 ARMS = "arms"
 """The length of a row with an entry for each arm."""
+
+STRATA = "strata"
+"""The length of a row with an entry for each stratum of decisions; 1 where they have none."""
 
 LEVELS = 32
 """The length of a row with an entry for each level of a tree: enough for a billion pulls."""
@@ -102,6 +107,12 @@ class Fields(dict[str, Field]):
         super().__init__(tried=Count[ARMS].transient, **fields)
 
 
+class Context(NamedTuple):
+    """What is known of a decision before its arm is chosen: of a patient, say. A page that takes it is told."""
+
+    stratum: int
+
+
 class Now(NamedTuple):
     """The time of a decision: t counts the agent's own decisions after the first of each arm."""
 
@@ -133,6 +144,7 @@ class Setting(NamedTuple):
       instead of a late reward
     * ``has_shares``: decisions may be given by shares of arms, and not by the policy
     * ``gossip``: what links exchange: averages, or what each agent has published itself
+    * ``num_strata``: how many strata decisions have; 0: none
     """
 
     num_agents: int
@@ -156,6 +168,7 @@ class Setting(NamedTuple):
     keeps_means: bool = True
     has_shares: bool = False
     gossip: Gossip = "averages"
+    num_strata: int = 0
 
     @property
     def has_range(self) -> bool:
@@ -224,6 +237,8 @@ class Page(NamedTuple):
       in ``averaged``. ``rows[j]`` is what agent j has published of it, ``versions[j]`` is 0 if it was not heard.
       ``None``: the mean over the agents heard.
     * ``columns``: names of what ``published`` gives, where that is not what ``combine`` makes of it
+    * ``context``: what the page takes of each decision: its ``"strata"``. Then a ``Context`` is the last argument of
+      ``decide``, ``noise_due``, ``observe`` and ``estimate``. ``None``: it knows nothing of it.
     """
 
     knows: Fields
@@ -249,6 +264,7 @@ class Page(NamedTuple):
     on_releases: Mapping[str, Any] | None = None
     combine: Callable[..., tuple[float, ...]] | None = None
     columns: tuple[str, ...] = ()
+    context: Literal["strata"] | None = None
 
     @property
     def published_names(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from fedbandit.rules.batch import largest_reward_variance
 from fedbandit.simulation.run import compiled_policy
 from fedbandit.world.graph import Graph, parse
 from fedbandit.world.problem import Problem, finite_matrix
+from fedbandit.world.strata import MAX_STRATA
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,9 @@ class Tape:
     * ``reward_range``: as in a problem, for a private policy.
     * ``sigma``: the standard deviation of rewards that agents assume, the unit of their radii
     * ``counts``, ``gossip``: as in a problem; all agents act in every round
+    * ``strata[d, i]``: the stratum of agent i's decision d; the first M are the pulls at t = 0, arm by arm. Without
+      it, decisions have none. ``rewards`` are those of the strata that come; for a private policy that takes strata,
+      ``noise`` has a column for each stratum and arm, one stratum after the other.
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
@@ -56,6 +60,7 @@ class Tape:
     bounded: bool = False
     counts: Counts = "sites"
     gossip: Gossip = "averages"
+    strata: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
@@ -76,11 +81,14 @@ class Tape:
         picks = _floats("picks", self.picks, 2)
         if picks.shape != (horizon, agents) or (picks < 0).any() or (picks >= 1).any():
             raise InvalidArgument("picks", f"of shape {picks.shape}", f"[{horizon}, {agents}] numbers in [0, 1)")
-        for name, rows in (("noise", horizon + 2), ("normals", horizon)):
+        if self.strata is not None:
+            object.__setattr__(self, "strata", _checked_strata(self.strata, horizon + arms, agents))
+        cells = arms * max(self.num_strata, 1)
+        for name, rows, columns in (("noise", horizon + 2, cells), ("normals", horizon, arms)):
             if getattr(self, name) is not None:
                 drawn = _floats(name, getattr(self, name), 3)
-                if drawn.shape != (rows, agents, arms):
-                    raise InvalidArgument(name, f"of shape {drawn.shape}", f"[{rows}, {agents}, {arms}]")
+                if drawn.shape != (rows, agents, columns):
+                    raise InvalidArgument(name, f"of shape {drawn.shape}", f"[{rows}, {agents}, {columns}]")
                 object.__setattr__(self, name, drawn)
         number_above("sigma", self.sigma, 0.0)
         if true_or_false("bounded", self.bounded):
@@ -92,6 +100,11 @@ class Tape:
     def horizon(self) -> int:
         """T."""
         return len(self.rewards) - 1
+
+    @property
+    def num_strata(self) -> int:
+        """S; 0: decisions have none."""
+        return 0 if self.strata is None else int(self.strata.max()) + 1
 
     @classmethod
     def logged(cls, graph: Graph | str, log: ArrayLike, edges: ArrayLike, **parts: Any) -> "Tape":
@@ -135,8 +148,12 @@ class Tape:
         seed: int = 0,
         means: ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
+        num_strata: int = 0,
     ) -> "Tape":
-        """Unit Gaussian rewards around ``means`` (default: uniform in [0, 1]) and Laplace noise."""
+        """Unit Gaussian rewards around ``means`` (default: uniform in [0, 1]) and Laplace noise.
+
+        With ``num_strata`` decisions have strata that are alike frequent; rewards do not depend on them.
+        """
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         whole_number("horizon", horizon, 1, 10**8)
         whole_number("num_arms", num_arms, 2, 10**4)
@@ -150,9 +167,10 @@ class Tape:
             edges=np.array(graph.edges)[source.integers(len(graph.edges), size=horizon)],
             picks=source.random((horizon, agents)),
             graph=graph,
-            noise=source.laplace(size=(horizon + 2, agents, num_arms)),
+            noise=source.laplace(size=(horizon + 2, agents, num_arms * max(num_strata, 1))),
             normals=source.standard_normal((horizon, agents, num_arms)),
             reward_range=reward_range,
+            strata=source.integers(num_strata, size=(num_arms + horizon, agents)) if num_strata else None,
         )
 
 
@@ -161,7 +179,7 @@ class Trace:
     """Every number of every round. Entry t of an array is its value at the end of round t (0: the start)."""
 
     arms: NDArray[np.int64]  # [T, N]: entry t - 1 is the arm of round t
-    theta: NDArray[np.float64]  # [T + 1, N, M]
+    theta: NDArray[np.float64]  # [T + 1, N, M]; with strata [T + 1, N, S M], one stratum after the other
     n: NDArray[np.int64]  # [T + 1, N, M]
     n_max: NDArray[np.int64]  # [T + 2, N, M]: entry t is n~(t)
     x_mean: NDArray[np.float64]  # [T + 1, N, M]
@@ -189,11 +207,13 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     """Run a policy on a tape; ``NotLogged`` if it chooses an arm whose reward the tape does not have."""
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
-    means = np.zeros((agents, arms))
+    strata = tape.num_strata
+    means = np.zeros((agents, strata, arms) if strata else (agents, arms))
     problem = Problem.gaussian(means, tape.graph, tape.sigma, tape.reward_range, counts=tape.counts, gossip=tape.gossip)
+    cells = arms * max(strata, 1)
     compiled = compiled_policy(policy, problem, horizon, settings=_settings(tape, problem))
     page, terms, ((_, links),), play_rounds, *_ = compiled
-    population = layout.new_population(page, terms, arms, releasing=compiled.releasing)
+    population = layout.new_population(page, terms, arms, releasing=compiled.releasing, num_strata=strata)
     world = layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
     fixed = layout.TapeArrays(
@@ -205,20 +225,22 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         noise=nothing if tape.noise is None else np.ascontiguousarray(tape.noise),
         has_normals=tape.normals is not None,
         normals=nothing if tape.normals is None else np.ascontiguousarray(tape.normals),
+        strata=np.zeros((1, 1), np.int64) if tape.strata is None else np.ascontiguousarray(tape.strata),
     )
     columns = len(page.averaged) * arms
     trace = Trace(
         arms=np.zeros((horizon, agents), np.int64),
-        theta=np.zeros((horizon + 1, agents, arms)),
+        theta=np.zeros((horizon + 1, agents, cells)),
         n=np.zeros((horizon + 1, agents, arms), np.int64),
         n_max=np.ones((horizon + 2, agents, arms), np.int64),
         x_mean=np.zeros((horizon + 1, agents, arms)),
         gossiped=np.zeros((horizon + 1, agents, columns)),
         releases=np.zeros((horizon + 1, agents, arms), np.int64),
     )
-    zero, no_misses, theta = np.uint64(0), np.zeros(agents), np.zeros((agents, arms))
+    zero, no_misses, theta = np.uint64(0), np.zeros(agents), np.zeros((agents, cells))
+    flat_means = problem.arm_means.ravel()
     for t in range(horizon + 1):
-        play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses)
+        play_rounds(t, t, zero, zero, population, world, links, fixed, theta, flat_means, no_misses)
         if t > 0:
             chosen = population.steps["arm"].astype(np.int64)
             for i in np.flatnonzero(missing[t, np.arange(agents), chosen]).tolist():  # before anything of it is kept
@@ -283,6 +305,16 @@ def _graph(graph: Graph | str) -> Graph:
     if found.num_agents < 2:
         raise InvalidArgument("graph", found.name, "one of at least 2 agents: a tape names a pair that gossips")
     return found
+
+
+def _checked_strata(strata: Any, decisions: int, agents: int) -> NDArray[np.int64]:
+    """Numbers of strata, of each agent's decisions."""
+    given = _floats("strata", strata, 2)
+    whole = given.astype(np.int64)
+    if given.shape != (decisions, agents) or (whole != given).any() or not 0 <= whole.min() <= whole.max() < MAX_STRATA:
+        accepted = f"[{decisions}, {agents}] whole numbers from 0 to {MAX_STRATA - 1}: of the first pulls, then of T"
+        raise InvalidArgument("strata", f"of shape {given.shape}", accepted)
+    return whole
 
 
 def _floats(name: str, value: Any, dimensions: int, or_nan: bool = False) -> NDArray[np.float64]:

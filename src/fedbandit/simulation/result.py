@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
-from fedbandit.engine.accounting import Keep, Record, named
+from fedbandit.engine.accounting import STATISTICS, Keep, Record, named
 from fedbandit.engine.streams import code_of
 from fedbandit.notebook import result_html, result_text, sweep_html, sweep_text
 from fedbandit.policies import Policy
@@ -43,6 +43,7 @@ _ABOUT = {
     "lagging": "share of rounds up to time in which the agent had to catch up on a lagging arm",
     "theta_error": "mean over arms of |theta - mu|",
     "misses": "share of arms and rounds up to time in which |theta - mu| exceeded the radius; unknown arms did not",
+    "regret_by_stratum": "cumulative pseudo-regret of an agent in the decisions of each stratum",
     "disagreement": "standard deviation over agents of theta, mean over arms",
 }
 
@@ -114,9 +115,11 @@ class Result:
         last = self.dataset.isel(time=-1)
         over_all = ["trial", "agent"] if self.has_agents else ["trial"]
         per_trial = self.mean_regret.isel(time=-1)
-        best_share = last["pulls"].isel(arm=self.dataset["best_arm"]) / last["pulls"].sum("arm")
+        pulled = last["pulls"].sum(self._cells)
         if "best_pulls" in self.dataset:  # without the initial pulls
-            best_share = last["best_pulls"] / (last["pulls"].sum("arm") - last.sizes["arm"])
+            best_share = last["best_pulls"] / (pulled - last.sizes["arm"])
+        else:
+            best_share = last["pulls"].isel(arm=self.dataset["best_arm"]) / pulled
         num_trials = last.sizes["trial"]
         error = (
             per_trial.std("trial", ddof=1) / np.sqrt(num_trials) if num_trials > 1 else per_trial.mean("trial") * np.nan
@@ -147,7 +150,7 @@ class Result:
 
         self._need_agents("by_agent")
         last = self.dataset.isel(time=-1)
-        own = last["pulls"].sum("arm") - last.sizes["arm"]  # pulls since t = 0: the agent's clock
+        own = last["pulls"].sum(self._cells) - last.sizes["arm"]  # pulls since t = 0: the agent's clock
         rates = self.experiment["problem"].get("rates") or [1.0] * last.sizes["agent"]
         columns = {
             "pulls": own.mean("trial"),
@@ -159,19 +162,59 @@ class Result:
         table = {name: values.values.ravel() for name, values in columns.items()}
         return pd.DataFrame({"rate": rates * len(self.policies)} | table, index=index)
 
+    @property
+    def has_strata(self) -> bool:
+        """Whether decisions had strata."""
+        return "stratum" in self.dataset.dims
+
+    @property
+    def _cells(self) -> list[str]:
+        """The axes of pulls that tell decisions apart."""
+        return ["stratum", "arm"] if self.has_strata else ["arm"]
+
+    def by_stratum(self) -> "pd.DataFrame":
+        """One row per policy and stratum at the last time: decisions per agent, regret, and the share of the best arm.
+
+        ``best_arm`` is that of the first trial, at the start.
+        """
+        import pandas as pd
+
+        if not self.has_strata:
+            raise InvalidArgument("problem", "without strata", "one with strata, for by_stratum")
+        last = self.dataset.isel(time=-1)
+        over = ["trial", "agent"] if self.has_agents else ["trial"]
+        best = last["pulls"].isel(arm=self.dataset["best_arm"]).mean(over)
+        decisions = last["pulls"].sum("arm").mean(over)
+        columns = {
+            "decisions": decisions,
+            "regret": last["regret_by_stratum"].mean(over),
+            "best_arm_share": best / decisions,
+        }
+        index = pd.MultiIndex.from_product([self.policies, last["stratum"].values], names=["policy", "stratum"])
+        table = {name: values.transpose("policy", "stratum").values.ravel() for name, values in columns.items()}
+        best_arm = self.dataset["arm"].values[self.dataset["best_arm"].isel(trial=0).values]
+        return pd.DataFrame({"best_arm": list(best_arm) * len(self.policies)} | table, index=index)
+
     def to_pandas(self) -> "pd.DataFrame":
         """A tidy table: a row per policy, trial, agent and time; pulls in a column per arm.
 
-        Of aggregates a row per policy, trial and time, and mean pulls.
+        Of aggregates a row per policy, trial and time, and mean pulls. With strata, pulls have a column per stratum and
+        arm, and regret one per stratum.
         """
         import pandas as pd
 
         order = ["policy", "trial", *(["agent"] if self.has_agents else []), "time"]
-        by_arm = [name for name in self.dataset.data_vars if "arm" in self.dataset[name].dims]
-        flat: pd.DataFrame = self.dataset.drop_vars([*by_arm, "arm"]).to_dataframe(dim_order=order).reset_index()
-        pulls = self.pulls.transpose(*order, "arm").values
+        wide = [name for name in self.dataset.data_vars if {"arm", "stratum"} & set(self.dataset[name].dims)]
+        left_out = [*wide, "arm", *(["stratum", "best_arm"] if self.has_strata else [])]
+        flat: pd.DataFrame = self.dataset.drop_vars(left_out).to_dataframe(dim_order=order).reset_index()
+        pulls = self.pulls.transpose(*order, *self._cells).values
         for k, arm in enumerate(self.dataset["arm"].values):
-            flat[f"pulls_{arm}"] = pulls[..., k].ravel()
+            for s in self.dataset["stratum"].values if self.has_strata else ():
+                flat[f"pulls_{s}_{arm}"] = pulls[..., s, k].ravel()
+            if not self.has_strata:
+                flat[f"pulls_{arm}"] = pulls[..., k].ravel()
+        for s in self.dataset["stratum"].values if self.has_strata else ():
+            flat[f"regret_{s}"] = self.dataset["regret_by_stratum"].transpose(*order, "stratum").values[..., s].ravel()
         return flat
 
     def to_latex(self) -> str:
@@ -302,7 +345,9 @@ def result_of(
 ) -> Result:
     """Label the engine's arrays. ``played``: one problem, or one for each trial. ``gpu``: what played, if a GPU did."""
     problem = played if isinstance(played, Problem) else played[0]
-    best_arms = [problem.best_arm] * len(trials) if isinstance(played, Problem) else [p.best_arm for p in played]
+    strata = problem.num_strata
+    each = [played] * len(trials) if isinstance(played, Problem) else played
+    best_arms = [p.best_arms if strata else p.best_arm for p in each]
     stacked = {name: np.stack([getattr(record, name) for record in records]) for name in Record._fields}
     disagreement = stacked.pop("disagreement")
     if keep == "agents":
@@ -310,8 +355,12 @@ def result_of(
     stacked["misses"] = stacked["misses"] / (times * problem.num_arms)
     if not watched:
         del stacked["misses"]
-    if not problem.changes:
+    if not problem.changes and not strata:
         del stacked["best_pulls"]  # the same as in pulls
+    if strata:
+        stacked["pulls"] = stacked["pulls"].reshape(*stacked["pulls"].shape[:-1], strata, problem.num_arms)
+    else:
+        del stacked["regret_by_stratum"]
     variables = {name: (array, _ABOUT[name]) for name, array in stacked.items()}
     dims = ("policy", "trial", "agent", "time")
     if keep == "aggregates":
@@ -322,7 +371,7 @@ def result_of(
     versions |= {name: version(name) for name in ("fedbandit", "numpy", "numba", "xarray")}
     dataset = xr.Dataset(
         {
-            name: ((*dims, "arm") if array.ndim > len(dims) else dims, array, {"long_name": about})
+            name: ((*dims, *_axes_of(name, strata)), array, {"long_name": about})
             for name, (array, about) in variables.items()
         },
         coords={
@@ -331,7 +380,8 @@ def result_of(
             **({"agent": list(problem.agent_names) or np.arange(problem.num_agents)} if keep == "agents" else {}),
             "time": times,
             "arm": list(problem.arm_names) or np.arange(problem.num_arms),
-            "best_arm": ("trial", best_arms),
+            **({"stratum": np.arange(strata)} if strata else {}),
+            "best_arm": (("trial", "stratum") if strata else "trial", best_arms),
         },
         attrs={
             "fedbandit_format": FORMAT,
@@ -341,6 +391,14 @@ def result_of(
         },
     )
     return Result(dataset)
+
+
+def _axes_of(name: str, strata: int) -> tuple[str, ...]:
+    """The last axes of a variable, of agents or of aggregates."""
+    plain = next((name.removesuffix(suffix) for suffix in STATISTICS if suffix and name.endswith(suffix)), name)
+    if plain == "pulls":
+        return ("stratum", "arm") if strata else ("arm",)
+    return ("stratum",) if plain == "regret_by_stratum" else ()
 
 
 # ---------------------------------------------------------------- files and folders
@@ -449,6 +507,7 @@ def describe(
             "edges_per_round": _described_links(problem),
             **({"gossip": problem.gossip} if problem.gossip == "releases" else {}),
             **({"changes": _described_changes(played)} if problem.changes else {}),
+            **({"strata": _described(problem.strata)} if problem.strata is not None else {}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
             **({"counts": problem.counts} if problem.counts == "patients" else {}),
             **(_described_lateness(problem) if problem.is_late else {}),

@@ -135,8 +135,7 @@ def simulate(
 def truths_of(problem: Problem) -> list[Truth]:
     """The truth of each period with the same means."""
     return [
-        Truth(first, world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
-        for first, p in problem.periods
+        Truth(first, world_of(p), p.gaps.ravel().copy(), p.arm_means.ravel().copy()) for first, p in problem.periods
     ]
 
 
@@ -170,7 +169,9 @@ def check_call(
     problems = _problems(problem, numbers)
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
-    true_or_false("watch_radii", watch_radii)
+    if true_or_false("watch_radii", watch_radii) and problems[0].num_strata:
+        hint = "A radius is one of an arm's mean over all decisions, and here each stratum has its own."
+        raise InvalidArgument("watch_radii", watch_radii, "False where decisions have strata", hint)
     _check_shares(shares, problems[0].num_arms)
     if _own_functions(problems[0]):
         try_functions(problems)
@@ -252,7 +253,8 @@ def compiled_policy(
         parts: dict[str, Any] = page._asdict()
         copies = {name: guarded(part) for name, part in parts.items() if isinstance(part, FunctionType)}
         played = page._replace(**cast("dict[str, Any]", copies))
-    spec = specialise(played, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases)
+    has_strata = problem.num_strata > 0
+    spec = specialise(played, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases, has_strata)
     play_rounds = cpu.compiled_rounds(spec, problem.num_agents >= cpu.MANY)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
@@ -268,6 +270,7 @@ def compiled_policy(
         shares,
         kind_of(policy),
         shares_of(problem) if has_releases else None,
+        problem.num_strata,
     )
 
 
@@ -370,7 +373,8 @@ def _times(checkpoints: int | Sequence[int], horizon: int) -> NDArray[np.int64]:
 def _check_size(problem: Problem, policies: int, trials: int, times: int, keep: Keep) -> None:
     aggregated = keep == "aggregates"
     entries, per_arm = (len(STATISTICS), 8) if aggregated else (problem.num_agents, 4)
-    size = policies * trials * times * entries * (per_arm * problem.num_arms + 48)
+    strata = max(problem.num_strata, 1)
+    size = policies * trials * times * entries * (per_arm * problem.num_arms * strata + 48 + 8 * problem.num_strata)
     if size > MAX_RESULT_BYTES:
         ways = "run fewer trials at a time" + ("" if aggregated else ', or keep="aggregates"')
         raise InvalidArgument(
@@ -397,6 +401,10 @@ def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
 
 def _engine_for(engine: Engine, problem: Problem) -> Literal["cpu", "cuda", "ray"]:
     """The same for a problem: releases spread on a CPU only."""
+    if problem.num_strata and engine in ("auto", "cuda"):
+        if engine == "cuda":
+            raise InvalidArgument("engine", engine, "'cpu', 'ray' or 'auto' where decisions have strata")
+        return "cpu"
     if problem.gossip == "releases" and engine in ("auto", "cuda"):
         if engine == "cuda":
             reason = "What agents hold of each other would not fit beside each other's trials on a GPU."

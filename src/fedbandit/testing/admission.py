@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import narrowed
-from fedbandit.policies.protocol import Now, Page, Policy, Setting, page_on, time_of
+from fedbandit.policies.protocol import Context, Now, Page, Policy, Setting, page_on, time_of
 from fedbandit.policies.registry import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.testing.dry_run import AGENTS, dry_run
 from fedbandit.testing.page_code import ARGUMENTS, Reached, check_cost, check_parts, check_terms, reached_by, read_page
@@ -163,19 +163,23 @@ def check_choices(kind: str, page: Page, terms: Any, setting: Setting) -> None:
         run, _ = dry_run(kind, page, terms, setting, t)
         for arms in [[*every], *([k for k in every if k != left_out] for left_out in every)]:
             if len(arms) > 1:
-                _check_choice(kind, page, terms, time_of(t + 1), run.known_by(0), arms)
+                _check_choice(kind, page, terms, time_of(t + 1), run.known_by(0), arms, setting)
 
 
-def _check_choice(kind: str, page: Page, terms: Any, now: Now, known: tuple[Any, Any], arms: list[int]) -> None:
+def _check_choice(
+    kind: str, page: Page, terms: Any, now: Now, known: tuple[Any, Any], arms: list[int], setting: Setting
+) -> None:
     """Ask a page for one of these arms many times in one state."""
+    context = () if page.context is None else (Context(0),)
     counts, normal, among = [0] * len(arms), NormalDist(), f"of the arms {arms} alone (docs/own-policy.md)"
-    few, shown = narrowed(page, terms, *known, arms)
+    strata = setting.num_strata
+    few, shown = narrowed(page, terms, *known, arms, strata)
     for i in range(1, DRAWS + 1):
-        few, shown = narrowed(page, terms, *known, arms)
+        few, shown = narrowed(page, terms, *known, arms, strata)
         even = [i * sqrt(prime) % 1.0 for prime in PRIMES]  # spread evenly over a cube
         draws = SimpleNamespace(u=even[0], normals=[normal.inv_cdf(x) for x in even[1 : len(arms) + 1]])
         try:
-            arm: Any = page.decide(few, terms, shown, now, draws)
+            arm: Any = page.decide(few, terms, shown, now, draws, *context)
         except Exception as error:
             raise WrongPage(kind, f"decide fails with {type(error).__name__}, asked {among}: {error}") from None
         if type(arm) is not int or not 0 <= arm < len(arms):

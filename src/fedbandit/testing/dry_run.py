@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from fedbandit.policies.order import Arrangement, Phases, rounds_of
 from fedbandit.policies.plain import Me, Seen
-from fedbandit.policies.protocol import ARMS, Count, Field, Number, Page, Setting, time_of
+from fedbandit.policies.protocol import ARMS, STRATA, Context, Count, Field, Number, Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.testing.page_code import known_names, unknown_name
 
@@ -184,6 +184,7 @@ class Script:
     pick: Callable[[int, int], float]
     normals: Callable[[int, int], list[float]]
     noise: Callable[[int, int, int], float]
+    stratum: Callable[[int, int], int] = lambda d, i: 0  # of the agent's decision d; the first are those at t = 0
 
 
 class Shown(NamedTuple):
@@ -206,11 +207,16 @@ class DryRun:
         edges: Sequence[tuple[int, int]],
         script: Script,
         hear: Callable[["DryRun", int], None],
+        num_strata: int = 0,
     ) -> None:
         """Agents that know nothing yet."""
+        strata = max(num_strata, 1)
         self.kind, self.page, self.script, self.hear, self.fixed = kind, page, script, hear, terms
         self.agents, self.arms, self.edges = range(len(terms)), range(num_arms), _Edges(edges)
-        self.known = [{name: _zeros(field.shape, num_arms) for name, field in page.knows.items()} for _ in terms]
+        known = page.knows.items()
+        self.known = [{name: _zeros(field.shape, num_arms, strata) for name, field in known} for _ in terms]
+        self.stratum = [0] * len(terms)  # of each agent's decision in hand
+        self.strata = range(strata) if page.context is not None else range(1)
         self.rows: list[dict[str, Any]] = [{name: [0.0] * num_arms for name in page.averaged} for _ in terms]
         for row in self.rows:
             row["n_max"] = [1] * num_arms
@@ -274,7 +280,11 @@ class DryRun:
             self._call("start", self.me[i], self.terms[i])
 
     def _act(self, _: Any, world: Any, links: Any, tape: Any, t: int, now: Any, i: int) -> None:
+        if t > 0:
+            self.stratum[i] = self.script.stratum(len(self.arms) + t - 1, i)
         for k in self.arms if t == 0 else [self._decide(t, i)]:  # Algorithm 1, line 1: at t = 0 every arm
+            if t == 0:
+                self.stratum[i] = self.script.stratum(k, i)
             self._pull(t, i, k)
 
     def _exchange(self, _: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
@@ -297,12 +307,19 @@ class DryRun:
 
     # ---------------------------------------------------------------- one agent
 
+    def _context(self, i: int, stratum: int) -> tuple[Any, ...]:
+        """The last argument of functions that take it."""
+        if self.page.context is None:
+            return ()
+        return (_Strict("context", self.page, self.fixed[i], Context(stratum)._asdict()),)
+
     def _now(self, t: int, i: int) -> Any:
         return _Strict("now", self.page, self.fixed[i], time_of(t)._asdict())
 
     def _decide(self, t: int, i: int) -> int:
         draws = SimpleNamespace(u=self.script.pick(t, i), normals=self.script.normals(t, i))
-        arm = self._call("decide", self.me[i], self.terms[i], self.seen[i], self._now(t, i), draws)
+        given = self.me[i], self.terms[i], self.seen[i], self._now(t, i), draws
+        arm = self._call("decide", *given, *self._context(i, self.stratum[i]))
         if type(arm) is not int or arm not in self.arms:
             hint = ". Is a return missing?" if arm is None else ""
             raise self._wrong("decide", arm, f"an arm: a whole number from 0 to {len(self.arms) - 1}{hint}")
@@ -318,7 +335,8 @@ class DryRun:
             raise self._wrong("noise_due", due, "the end of an interval, or 0 for none, or a pair of them", arm)
         noise = tuple(self._noise(i, arm, end) for end in ends)
         given = noise if isinstance(due, tuple) else noise[0]
-        self._call("observe", self.me[i], self.terms[i], arm, self.script.reward(t, i, arm), given)
+        context = self._context(i, self.stratum[i])
+        self._call("observe", self.me[i], self.terms[i], arm, self.script.reward(t, i, arm), given, *context)
 
     def _noise(self, i: int, arm: int, end: int) -> float:
         if end == 0:
@@ -332,17 +350,21 @@ class DryRun:
 
     def _shown(self, t: int) -> Shown:
         """What can be seen after round t; calls the functions that no round calls, too."""
-        theta = [[self._estimate(i, k, self._now(t + 1, i)) for k in self.arms] for i in self.agents]
+        cells = [(k, s) for s in self.strata for k in self.arms]
+        theta = [[self._estimate(i, k, s, self._now(t + 1, i)) for k, s in cells] for i in self.agents]
         return Shown(list(self.arm) if t > 0 else [], self.published(), theta)
 
-    def _estimate(self, i: int, k: int, now: Any) -> float:
+    def _estimate(self, i: int, k: int, s: int, now: Any) -> float:
         given = self.me[i], self.terms[i], self.seen[i]
         for name in ("radius", "margin"):
             if getattr(self.page, name) is not None:
                 self._number(name, k, *given, now)
         if self.page.unknown is not None:
             self._number("unknown", k, self.me[i], kinds=(bool, int))
-        return self._number("estimate", k, *given)
+        estimate = self._call("estimate", *given, k, *self._context(i, s))
+        if type(estimate) not in (int, float) or estimate != estimate:
+            raise self._wrong("estimate", estimate, "a number", k)
+        return estimate
 
     # ---------------------------------------------------------------- the network
 
@@ -390,7 +412,8 @@ def _hear_all(run: DryRun, t: int) -> None:
 
 def dry_run(kind: str, page: Page, terms: Any, setting: Setting, rounds: int = ROUNDS) -> tuple[DryRun, list[Shown]]:
     """Play a page some rounds, so that every function runs; what it shows in each."""
-    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, even_script(setting), _hear_all)
+    script = even_script(setting)
+    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, script, _hear_all, setting.num_strata)
     return run, run.play(rounds)
 
 
@@ -414,6 +437,7 @@ def even_script(setting: Setting) -> Script:
         pick=spread,
         normals=lambda t, i: [normal.inv_cdf(spread(t, i, k, 7)) for k in range(setting.num_arms)],
         noise=lambda end, i, k: normal.inv_cdf(spread(end, i, k, 5)),
+        stratum=lambda d, i: int(spread(d, i, 3) * max(setting.num_strata, 1)),
     )
 
 
@@ -421,9 +445,10 @@ def _no_time(*_: Any) -> None:
     """Each agent has a stand-in of its own."""
 
 
-def _zeros(shape: Sequence[str | int], num_arms: int) -> Any:
-    length = [num_arms if size == ARMS else int(size) for size in shape]
-    return [_zeros(shape[1:], num_arms) for _ in range(length[0])] if shape else 0
+def _zeros(shape: Sequence[str | int], num_arms: int, num_strata: int) -> Any:
+    lengths: dict[str | int, int] = {ARMS: num_arms, STRATA: num_strata}
+    length = int(lengths.get(shape[0], shape[0])) if shape else 0
+    return [_zeros(shape[1:], num_arms, num_strata) for _ in range(length)] if shape else 0
 
 
 _HERE = Path(__file__).parents[1]

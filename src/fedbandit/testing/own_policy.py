@@ -23,6 +23,8 @@ from fedbandit.world.problem import Problem
 __all__ = ["check_policy"]
 
 _CLOSE = 1e-9
+STRATA = 2
+"""On the tapes of a policy that takes strata."""
 
 
 def check_policy(
@@ -62,7 +64,8 @@ def _check_on(
     reward_range: tuple[float, float],
     gossip: Gossip,
 ) -> None:
-    means = np.zeros((world.num_agents, num_arms))
+    strata = STRATA if policy.page().context is not None else 0
+    means = np.zeros((world.num_agents, strata, num_arms) if strata else (world.num_agents, num_arms))
     problem = Problem.gaussian(means, world, reward_range=reward_range, gossip=gossip)
     settings = [setting_of(problem, horizon, i) for i in range(world.num_agents)]
     if (check := getattr(policy, "check", None)) is not None:
@@ -74,10 +77,10 @@ def _check_on(
     if bring_links is not None and bring_links(settings[0]).presence < 1.0:
         raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
     for seed in seeds:
-        tape = replace(_tape(world, num_arms, horizon, seed, reward_range), gossip=gossip)
+        tape = replace(_tape(world, num_arms, horizon, seed, reward_range, strata), gossip=gossip)
         trace = replay(tape, policy)
         hear = partial(_hear_as_compiled, tape, trace, bring_links is not None or page.network == "pooled")
-        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear)
+        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear, strata)
         plain = run.play(horizon)
         _check_compiled(kind, trace, plain)
         if page.network in ("gossip", "consensus", "alone") and gossip == "averages":
@@ -97,11 +100,11 @@ def _hear_as_compiled(tape: Tape, trace: Trace, all_mix: bool, run: DryRun, t: i
         run.mixed |= set(run.agents if all_mix else tape.edges[t - 1].tolist())
 
 
-def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float]) -> Tape:
+def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float], strata: int) -> Tape:
     """Rewards around means in the range, with a third of its width: some lie outside."""
     low, high = reward_range
     means = np.linspace(0.0, 3.0, num_arms) + np.zeros((world.num_agents, 1))
-    tape = Tape.random(world, num_arms, horizon, seed, means, reward_range)
+    tape = Tape.random(world, num_arms, horizon, seed, means, reward_range, strata)
     return replace(tape, rewards=low + (high - low) * tape.rewards / 3.0)
 
 
@@ -114,6 +117,7 @@ def _script(tape: Tape) -> Script:
         pick=lambda t, i: picks[t - 1][i],
         normals=lambda t, i: normals[t - 1][i],
         noise=lambda end, i, k: noise[end][i][k],
+        stratum=lambda d, i: 0 if tape.strata is None else int(tape.strata[d, i]),
     )
 
 

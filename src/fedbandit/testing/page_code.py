@@ -28,7 +28,21 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args
 from fedbandit import rules
 from fedbandit.checks import closest
 from fedbandit.policies import protocol
-from fedbandit.policies.protocol import ARMS, LEVELS, Count, Field, Fields, Network, Now, Number, Page, Setting, page_on
+from fedbandit.policies.protocol import (
+    ARMS,
+    LEVELS,
+    STRATA,
+    Context,
+    Count,
+    Field,
+    Fields,
+    Network,
+    Now,
+    Number,
+    Page,
+    Setting,
+    page_on,
+)
 from fedbandit.policies.registry import PACKAGE, WrongPage, builtin_of, digest_of, globals_of, is_own_code
 from fedbandit.rules import private
 
@@ -53,6 +67,16 @@ ARGUMENTS = {
     "combine": ("terms", "rows", "versions"),
 }
 """The arguments of a page's functions."""
+
+_IN_CONTEXT = ("decide", "noise_due", "observe", "estimate")
+"""Those that have the context as their last argument, of a page that takes it."""
+
+
+def arguments_of(page: Page) -> dict[str, tuple[str, ...]]:
+    """The arguments of the functions of this page."""
+    last = () if page.context is None else ("context",)
+    return {name: (*given, *last) if name in _IN_CONTEXT else given for name, given in ARGUMENTS.items()}
+
 
 _SAME_EVERYWHERE = {"knows", "network", "on_releases"}
 _NEEDED = ("decide", "observe", "published", "estimate")
@@ -125,8 +149,10 @@ def _faults_of(page: Any) -> Iterator[str]:
         if name == "padding" or not name.isidentifier():
             yield f"knows must not name {name!r}: the engine uses that name"
         for size in field.shape:
-            if size != ARMS and (type(size) is not int or size < 1):
-                yield f"knows.{name} has a length of {size!r}: write ARMS or a whole number above 0"
+            if size == STRATA and page.context is None:
+                yield f"knows.{name} has a length of STRATA, and the page has not context='strata'"
+            if size not in (ARMS, STRATA) and (type(size) is not int or size < 1):
+                yield f"knows.{name} has a length of {size!r}: write ARMS, STRATA or a whole number above 0"
     for part, given in (("averaged", page.averaged), ("columns", page.published_names)):
         names = cast("tuple[str, ...]", given)
         if not isinstance(given, tuple) or not names or {*map(type, names)} != {str}:
@@ -142,7 +168,9 @@ def _faults_of(page: Any) -> Iterator[str]:
     if page.network not in networks:
         near = closest(str(page.network), networks)
         yield f"network must be one of {', '.join(networks)}, not {page.network!r}. {near}"
-    for name, wanted in ARGUMENTS.items():
+    if page.context not in (None, "strata"):
+        yield f"context must be 'strata' or left out, not {page.context!r}"
+    for name, wanted in arguments_of(page).items():
         yield from _faults_of_function(name, wanted, getattr(page, name))
     if page.interval is not None and page.noise_due is None:
         yield "interval stands without noise_due, which says when noise is due"
@@ -227,7 +255,7 @@ def reached_by(kind: str, page: Page, home: str) -> Reached:
     for name, function in parts.items():
         _collect(kind, name, function, home, functions, [])
     own = {function: digest_of(function) for function in functions}
-    whole = [repr(list(page.knows.items())), repr((page.averaged, page.network, page.columns))]
+    whole = [repr(list(page.knows.items())), repr((page.averaged, page.network, page.columns, page.context))]
     for name, it in parts.items():
         whole.append(f"{name} {it.__module__}:{it.__qualname__} {own.get(it, '')}")
     return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest())
@@ -543,7 +571,7 @@ def read_page(kind: str, page: Page, terms: Any, epsilon: float = inf) -> bool:
         if reading.is_private:
             used = _rule_of(page, reading)
             _check_rule(kind, page, terms, used, claim)
-        for part, arguments in ARGUMENTS.items():
+        for part, arguments in arguments_of(page).items():
             function: Any = getattr(page, part)
             if function is not None and part != "meet":
                 names = function.__code__.co_varnames
@@ -595,6 +623,8 @@ RULES: dict[Any, Rule] = {
 
 
 def _check_claim(kind: str, page: Page, claim: str) -> None:
+    if page.context is not None:
+        raise WrongPage(kind, f"takes the context, which no rule of fedbandit.rules.private does.{claim}")
     if page.noise_due is None:
         raise WrongPage(kind, f"asks for no noise: the page has no noise_due.{claim}")
     if page.interval is None:
@@ -660,6 +690,7 @@ def known_names(page: Page, terms: Any) -> dict[str, tuple[str, ...]]:
         "seen": (*page.averaged, "n_max"),
         "now": Now._fields,
         "draws": (),
+        "context": Context._fields,
     }
 
 

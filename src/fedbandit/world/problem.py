@@ -40,6 +40,7 @@ from fedbandit.world.rewards import (
     StudentT,
     empirical_of,
 )
+from fedbandit.world.strata import cell_weights, checked_strata, given_strata, number_of, with_interactions
 
 EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
 Means = NDArray[np.float64]
@@ -62,6 +63,7 @@ class _Options(TypedDict, total=False):
     delays: GivenDelays
     reward_window: int
     default_reward: float | None
+    strata: ArrayLike | int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +93,10 @@ class Problem:
       "geometric:100"); one for all agents, or a list of one for each. Default: at once, as in the paper.
     * ``reward_window``: each reward counts so many rounds after its decision, the ``default_reward`` if it has not come
       by then (default: the lowest one). 0: as rewards come, in the order of an arm's decisions (docs/late-rewards.md).
+    * ``strata``: each decision has a stratum, which is known before its arm is chosen, such as a patient's age group;
+      then ``means[i, s, k]`` is that of agent i, stratum s and arm k, and the best arm is that of the stratum
+      (docs/context.md). How often each comes: their number if all are alike, a probability for each, or a row of them
+      for each agent.
     """
 
     means: NDArray[np.float64]
@@ -106,6 +112,7 @@ class Problem:
     default_reward: float | None = None
     gossip: Gossip = "averages"
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
+    strata: NDArray[np.float64] | None = None  # [N, S]: how often each stratum comes at each agent
 
     __repr__ = problem_text
     _repr_html_ = problem_html
@@ -118,14 +125,18 @@ class Problem:
             graph = graph.union
         object.__setattr__(self, "graph", graph)
         instance("graph", self.graph, Graph, "a Graph, a schedule, a contact list, or a text like 'path:10'")
-        object.__setattr__(self, "means", finite_matrix("means", self.means))
+        strata: Any = given_strata(self.strata, self.means)
+        by_stratum = strata is not None
+        object.__setattr__(self, "means", finite_matrix("means", self.means, by_stratum))
         if self.means.shape[0] != self.graph.num_agents:
             raise InvalidArgument(
                 "means",
                 f"{self.means.shape[0]} rows",
                 f"one row for each of the graph's {self.graph.num_agents} agents",
             )
-        whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
+        whole_number("num_arms (columns of means)", self.means.shape[-1], 2, MAX_ARMS)
+        if by_stratum:
+            object.__setattr__(self, "strata", checked_strata(strata, self.num_agents, self.means.shape[1]))
         instance("rewards", self.rewards, Family, "a family of fedbandit.world.rewards")
         self.rewards.check(self.means)
         object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
@@ -242,9 +253,14 @@ class Problem:
         seed: int = 0,
         rewards: Rewards = "gaussian",
         same_means: bool = False,
+        strata: ArrayLike | int | None = None,
+        interaction: float | None = None,
         **options: Any,
     ) -> "Problem":
         """Local means uniform in [0, 1], as in the paper's synthetic experiments; ``same_means``: equal for all agents.
+
+        With ``strata`` each stratum's mean of an arm is off by a normal number, the same at all agents, of standard
+        deviation ``interaction`` (default: 0.1); means stay in [0.01, 0.99].
 
         ``graph`` is a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
         go to the constructor for that kind of rewards; ``rewards`` may be a draw of your own.
@@ -259,7 +275,14 @@ class Problem:
             raise InvalidArgument("num_agents", agents, f"that of the graph ({in_graph})")
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
-        return cls.of(rewards, np.repeat(drawn, agents, axis=0) if same_means else drawn, graph, **options)
+        means = np.repeat(drawn, agents, axis=0) if same_means else drawn
+        if strata is None:
+            if interaction is not None:
+                raise InvalidArgument("interaction", interaction, "left out without strata")
+            return cls.of(rewards, means, graph, **options)
+        normals = source.standard_normal((number_of(strata), arms))
+        by_stratum = with_interactions(means, 0.1 if interaction is None else interaction, normals)
+        return cls.of(rewards, by_stratum, graph, strata=strata, **options)
 
     @classmethod
     def of(cls, rewards: Rewards, means: ArrayLike, graph: AnyGraph, **options: Any) -> "Problem":
@@ -320,7 +343,18 @@ class Problem:
     @property
     def num_arms(self) -> int:
         """M."""
-        return int(self.means.shape[1])
+        return int(self.means.shape[-1])
+
+    @property
+    def num_strata(self) -> int:
+        """S; 0: decisions have no strata."""
+        return 0 if self.strata is None else int(self.strata.shape[1])
+
+    @property
+    def stratum_weights(self) -> NDArray[np.float64]:
+        """Each agent's weight in the average that counts, by agent and stratum."""
+        strata = np.ones((self.num_agents, 1)) if self.strata is None else self.strata
+        return cell_weights(self.weights, strata, self.counts == "patients")
 
     @property
     def agent_names(self) -> tuple[str, ...]:
@@ -334,19 +368,35 @@ class Problem:
 
     @cached_property
     def arm_means(self) -> NDArray[np.float64]:
-        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm; in the first period, if means change."""
+        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm; in the first period, if means change.
+
+        With strata it has a row for each.
+        """
+        if self.strata is not None:
+            return (self.stratum_weights[:, :, np.newaxis] * self.means).sum(axis=0)
         # No ``@``: the order in which BLAS adds, and so the last bit, depends on the processor.
         return (self.weights[:, np.newaxis] * self.means).sum(axis=0)
 
     @cached_property
     def gaps(self) -> NDArray[np.float64]:
-        """Delta_k: the expected loss of one pull of arm k against the best arm."""
-        return self.arm_means.max() - self.arm_means
+        """Delta_k: the expected loss of one pull of arm k against the best arm; with strata, that of the stratum."""
+        return self.arm_means.max(axis=-1, keepdims=self.strata is not None) - self.arm_means
 
     @cached_property
     def best_arm(self) -> int:
-        """The arm with the largest mean over all agents (the first of equals)."""
+        """The arm with the largest mean over all agents (the first of equals).
+
+        With strata it is the one arm that is best for all decisions together; ``best_arms`` has that of each stratum.
+        """
+        if self.strata is not None:
+            rates = np.ones(self.num_agents) if self.rates is None else self.rates
+            return int(((rates @ self.strata)[:, np.newaxis] * self.arm_means).sum(axis=0).argmax())
         return int(self.arm_means.argmax())
+
+    @property
+    def best_arms(self) -> tuple[int, ...]:
+        """The best arm of each stratum; without strata there is one."""
+        return tuple(np.atleast_2d(self.arm_means).argmax(axis=1).tolist())
 
     @property
     def kind_of_world(self) -> tuple[object, ...]:
@@ -355,7 +405,8 @@ class Problem:
         starts, links = tuple(start for start, _ in self.changes), (self.graph.edge_array.tobytes(), self.over_time)
         late = (self.delays, self.reward_window, self.default_reward)
         gossip = (self.edges_per_round, self.gossip)
-        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, gossip, late)
+        strata = None if self.strata is None else self.strata.tobytes()
+        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, gossip, late, strata)
 
     @property
     def is_late(self) -> bool:
@@ -391,19 +442,19 @@ def _world(means: ArrayLike, graph: AnyGraph, options: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- checks
 
 
-def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
-    """``value`` as a read-only matrix of finite floats."""
+def finite_matrix(argument: str, value: ArrayLike, by_stratum: bool = False) -> NDArray[np.float64]:
+    """``value`` as a read-only matrix of finite floats; ``by_stratum``: by agent, stratum and arm."""
     try:
         matrix = np.array(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
-    if matrix.ndim != 2 or matrix.size == 0:
-        raise InvalidArgument(
-            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
-        )
+    if matrix.ndim != 2 + by_stratum or matrix.size == 0:
+        accepted = "by agent, stratum and arm" if by_stratum else "a matrix: a row per agent, a column per arm"
+        raise InvalidArgument(argument, f"an array of shape {matrix.shape}", accepted)
     if not np.isfinite(matrix).all():
-        i, k = np.argwhere(~np.isfinite(matrix))[0]
-        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
+        place = np.argwhere(~np.isfinite(matrix))[0].tolist()
+        name = f"{argument}[{', '.join(map(str, place))}]"
+        raise InvalidArgument(name, float(matrix[tuple(place)]), "finite")
     if np.abs(matrix).max() > LARGEST:
         raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
     matrix.flags.writeable = False
@@ -483,7 +534,7 @@ def _checked_changes(
             raise InvalidArgument(where, change, "a first round and means")
         start, given = change
         last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
-        means = finite_matrix(f"{where}, means", given)
+        means = finite_matrix(f"{where}, means", given, first.ndim == 3)
         if means.shape != first.shape:
             accepted = f"of the first means' shape {first.shape}"
             raise InvalidArgument(f"{where}, means", f"of shape {means.shape}", accepted)
@@ -496,7 +547,8 @@ def _checked_changes(
 
 def _drift(means: ArrayLike, final_means: ArrayLike, rounds: tuple[int, int], steps: int) -> list[tuple[int, Means]]:
     """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
-    first, last = finite_matrix("means", means), finite_matrix("final_means", final_means)
+    by_stratum = np.ndim(means) == 3
+    first, last = finite_matrix("means", means, by_stratum), finite_matrix("final_means", final_means, by_stratum)
     if first.shape != last.shape:
         raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
     if not isinstance(rounds, Sequence) or len(rounds) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]

@@ -321,8 +321,8 @@ def _check_signature(draw: Any) -> None:
 
 def _refuse(means: NDArray[np.float64], bad: NDArray[np.bool_], accepted: str) -> None:
     if bad.any():
-        i, k = np.argwhere(bad)[0]
-        raise InvalidArgument(f"means[{i}, {k}]", float(means[i, k]), accepted)
+        place = np.argwhere(bad)[0].tolist()
+        raise InvalidArgument(f"means[{', '.join(map(str, place))}]", float(means[tuple(place)]), accepted)
 
 
 def _checked_range(reward_range: Any) -> Range | None:

@@ -184,6 +184,7 @@ def warp_kernel(spec: Specialisation, shape: WarpShape, in_step: bool) -> Any:
             0,
             0,
             0,
+            0,
         )
         mask = np.uint32(0)
         for e in range(first_neighbour[i], first_neighbour[i + 1]):
@@ -205,7 +206,7 @@ def warp_kernel(spec: Specialisation, shape: WarpShape, in_step: bool) -> Any:
             population,
             GpuWorld(means[which], numbers, in_step, rates, 0, times),
             _Links(edges, mask, team),
-            TapeArrays(False, no_cube, no_row, no_row, False, no_cube, False, no_cube, no_row),
+            TapeArrays(False, no_cube, no_row, no_row, False, no_cube, False, no_cube, no_row, no_row),
             arm_means[which],
             same_for_all(misses),
         )
