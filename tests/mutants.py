@@ -43,6 +43,18 @@ PAPER = [  # Algorithms 1-4 of the paper, line by line
     bug("UCB1 with 8 / n", "local_spread", "test_the_floor_is_ucb1", swap={"2.0": "8.0"}),
 ]
 
+SEQUENCES = [  # what holds however often somebody looks
+    bug("the usual interval, called always-valid", "always_valid_radius",
+        "test_of_daily_looks_at_a_normal_mean_at_most_one_in_twenty_is_ever_wrong",
+        body="return 1.96 * sqrt(variance)"),
+    bug("many arms pay no more than two", "leads_for_good",
+        "test_more_rivals_need_a_larger_lead", swap={"SETTLED_ERROR / rivals": "SETTLED_ERROR"}),
+    bug("a chance of 99 % settles", "_leads_for_good",
+        "test_what_daily_looks_can_produce_settles_nothing", body="return True"),
+    bug("a loss is told ten times as large", "Words.fewer",
+        "test_a_loss_is_told_in_patients", swap={"people * loss >= 0.95": "True"}),
+]
+
 SLOTS = "test_the_simulator_plays_slots_as_they_are_defined"
 CATCHING_UP = "test_catching_up_word_for_word"
 POLICIES = [  # FedBatch and other authors' policies, as defined
@@ -608,6 +620,7 @@ EVALUATION = [  # of policies on logs
 AREAS = {
     "paper": PAPER,
     "policies": POLICIES,
+    "sequences": SEQUENCES,
     "engine": ENGINE,
     "world": WORLD,
     "own policies": OWN,

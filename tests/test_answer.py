@@ -10,6 +10,7 @@ from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core import answer
 from fedbandit.agent.core.answer import Belief, Holdout, answer_of, losses_of
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.words import Words, plural
 from fedbandit.rules import belief as rules
 from fedbandit.rules.propensity import MOST_ERROR
 from fedbandit.rules.releases import random_effects
@@ -58,7 +59,9 @@ def test_chances_and_loss_against_brute_force(num_arms, seed):
         if k != found.leader:
             difference = drawn[:, found.leader] - drawn[:, k]
             # The relative error of a standard deviation is 1 / sqrt(2 DRAWS).
-            assert loss.radius == pytest.approx(difference.std(), rel=6.0 / np.sqrt(2 * DRAWS))
+            radius = (loss.interval.high - loss.interval.low) / 2.0
+            assert radius == pytest.approx(1.959964 * difference.std(), rel=6.0 / np.sqrt(2 * DRAWS))
+            assert loss.always.low < loss.interval.low < loss.behind < loss.interval.high < loss.always.high
 
 
 def test_two_arms_have_a_closed_form():
@@ -136,7 +139,7 @@ def test_a_stopped_arm_is_no_candidate():
     found = answer_of(belief((0.9, 0.5, 0.4), (0.01, 0.05, 0.05), active=(False, True, True)))
     assert found.leader == 1
     assert found.chances[0] is None
-    assert losses_of(1, (0.9, 0.5, 0.4), (0.01, 0.05, 0.05), {0})[0] == (None, None)
+    assert losses_of(1, (0.9, 0.5, 0.4), (0.01, 0.05, 0.05), {0})[0] == (None, None, None)
     assert sum(found.chances[1:]) == pytest.approx(1.0)
 
 
@@ -146,7 +149,7 @@ def test_an_unknown_arm_leaves_the_chance_open():
     assert set(found.chances) == {None}
     losses = losses_of(0, (0.9, None, 0.4), (0.01, None, 0.05), ())
     assert [it.behind for it in losses] == [0.0, None, pytest.approx(0.5)]
-    assert losses_of(0, (0.9, None, 0.4), (None, None, None), ())[2] == (pytest.approx(0.5), None)
+    assert losses_of(0, (0.9, None, 0.4), (None, None, None), ())[2] == (pytest.approx(0.5), None, None)
     assert "too little is known of metformin to compare" in found.words
 
 
@@ -156,7 +159,7 @@ def test_an_unknown_arm_that_is_stopped_does_not():
 
 
 def test_one_arm_or_no_leader_leaves_nothing_to_lose():
-    nothing = [(None, None)] * 3
+    nothing = [(None, None, None)] * 3
     assert losses_of(None, (0.9, 0.5, 0.4), (0.1, 0.1, 0.1), ()) == nothing
     assert losses_of(0, (0.9, 0.5, 0.4), (0.1, 0.1, 0.1), {1, 2}) == nothing
     assert losses_of(0, (None, 0.5, 0.4), (None, 0.1, 0.1), ()) == nothing
@@ -229,10 +232,11 @@ def test_open_and_settled():
     assert not found.settled
     assert found.words.startswith(
         "metformin is best so far on average over all patients, but this is not settled (76 % sure): none may be "
-        "better (23 %). By what is known now, always giving metformin would lose 0.0"
+        "better (23 %). By what is known now, always giving metformin would mean about 4 fewer rewards per 1,000 "
+        "patients, on average, than always giving the best arm."
     )
     assert found.words.endswith("For one patient another arm may be better.")
-    found = answer_of(belief((0.5, 0.6, 0.3), (0.02, 0.02, 0.02)))
+    found = answer_of(belief((0.5, 0.62, 0.3), (0.02, 0.02, 0.02)))
     assert found.settled
     assert found.words.startswith("metformin is best on average over all patients (more than 99 % sure).")
 
@@ -253,6 +257,47 @@ def test_a_part_of_the_federation_is_called_so():
     stopped = (True, True, False)
     other = answer_of(belief((0.5, 0.6, 0.3), (0.02, 0.02, 0.02), stopped, weights=(0.95, 1.02, 0.5)))
     assert "part of the federation" not in other.words, "only arms that are compared"
+
+
+def test_what_daily_looks_can_produce_settles_nothing():
+    """A lead of 2.8 standard deviations is a chance of 99.7 %, and found by chance now and then by who looks daily."""
+    found = answer_of(belief((0.5, 0.58), (0.02, 0.02)))
+    assert found.chance > 0.99
+    assert not found.settled
+    assert "(more than 99 % sure by what is known here), but this is not settled: whoever looks again" in found.words
+    assert answer_of(belief((0.5, 0.59), (0.02, 0.02))).settled
+    assert not answer_of(belief((0.5, 0.59, 0.1, 0.1, 0.1, 0.1, 0.1), (0.02,) * 7)).settled, "more arms, more chances"
+
+
+@pytest.mark.parametrize(
+    ("words", "low", "high", "loss", "said"),
+    [
+        (Words(), 0.0, 1.0, 0.0096, "about 1 fewer reward per 100 patients"),
+        (Words("treatment", "success", "failure"), 0.0, 1.0, 0.0096, "about 1 more failure per 100 patients"),
+        (Words("treatment", "success"), 0.0, 1.0, 0.26, "about 26 fewer successes per 100 patients"),
+        (Words(failure="death"), 0.0, 1.0, 0.0031, "about 3 more deaths per 1,000 patients"),
+        (Words(failure="death"), 0.0, 1.0, 1e-5, "at most 1 more death per 1,000 patients"),
+        (Words(reward="quality of life"), 0.0, 100.0, 0.031, "about 3.1 less quality of life per 100 patients"),
+    ],
+)
+def test_a_loss_is_told_in_patients(words, low, high, loss, said):
+    """Never as a number per decision."""
+    assert words.fewer(loss, low, high) == said
+
+
+def test_the_words_of_the_terms_are_spoken():
+    said = Words("therapy", "success", "failure")
+    found = answer_of(belief((0.5, 0.52), (0.02, 0.02))._replace(words=said)).words
+    assert "more failures per 1,000 patients" in found
+    assert "the best therapy. For one patient another therapy may be better." in found
+    assert "arm" not in found.replace("metformin", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "several"), [("arm", "arms"), ("therapy", "therapies"), ("success", "successes"), ("day", "days")]
+)
+def test_plurals(word, several):
+    assert plural(word) == several
 
 
 def test_95_percent_settle_nothing():
@@ -386,7 +431,7 @@ def test_who_leaves_the_answer_open_is_named():
         assert isinstance(found, Holdout)
         assert found.site == "yonder"
     treat(it, ["yonder"], 600)
-    assert it.site("here").answer.settled
+    assert it.site("here").answer.chance > 0.99
     assert it.site("here").holdout is None
 
 

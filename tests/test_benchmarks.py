@@ -12,6 +12,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "peer_worker
 import task  # noqa: E402
 import with_pure_python  # noqa: E402
 
+import daily_looks  # noqa: E402
 import instructions  # noqa: E402
 import peer_environments  # noqa: E402
 import peers  # noqa: E402
@@ -130,3 +131,12 @@ def test_the_task_counts_regret_and_gives_rewards_of_the_chosen_arm():
 def test_the_yardstick_plays_ucb1():
     """About what all rows of UCB1 have, 340: uniform play loses 4500, and a greedy start that gets stuck far more."""
     assert 200 < with_pure_python.play(5, 1) < 500
+
+
+def test_daily_looks_play_federations_and_count_false_alarms():
+    """20 federations with equal arms; of so few 9 false alarms have a probability below 1e-6 if 5 % is true."""
+    courses = daily_looks.courses(daily_looks.SETTINGS[0], 20, seed=1)
+    assert len(courses) == 20
+    assert sum(it.false_alarm is not None for it in courses) < 9
+    assert all(it.found is None for it in courses), "of equal arms none is the best"
+    assert any(it.missed_daily > 0.0 for it in courses)

@@ -141,7 +141,7 @@ def outcome(call):
             [
                 "unknown key 'federation.max_agent'. Did you mean 'max_agents'? "
                 "Known: name, max_agents, arms, rewards, reward_window, default_reward, counts, "
-                "max_decisions_per_day, largest_share, shares, guardrails, policy",
+                "max_decisions_per_day, largest_share, shares, guardrails, words, plan, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),
@@ -557,6 +557,43 @@ def test_mistakes_in_the_terms_are_told_with_those_of_other_sections(write):
     )
     fields = [said.split()[0] for said in mistakes(path)]
     assert fields == ["listen.http", "federation.rewards", "federation.policy.epsilon"]
+
+
+WORDS = """[federation.words]
+arm = "treatment"
+failure = "failure"
+[federation.plan]
+question = "Which?"
+starts = 2026-03-02
+patients = 4000
+stops = "never"
+"""
+
+
+def test_words_and_plans_are_terms(write):
+    """All sites agree on them; who says nothing has the terms of before."""
+    plain, told = read_config(write(LEAST)).terms, read_config(write(LEAST + WORDS)).terms
+    assert (told.words.arm, told.words.reward, told.words.failure) == ("treatment", "reward", "failure")
+    assert (told.plan.starts, told.plan.patients) == ("2026-03-02", 4000)
+    assert told.digest() != plain.digest()
+    assert not {"words", "plan"} & plain.terms().keys()
+    assert told.terms()["words"] == {"arm": "treatment", "failure": "failure"}
+    assert any(line.startswith("plan.patients: 4000 here, absent there") for line in told.difference(plain.terms()))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('"treatment"', '""', "federation.words.arm must be a noun in the singular, of at most 40 letters, not ''"),
+        ('"treatment"', f'"{41 * "a"}"', "federation.words.arm must be a noun in the singular"),
+        ("2026-03-02", '"soon"', "federation.plan.starts must be a day such as 2026-03-02, not 'soon'"),
+        ("4000", "0", "federation.plan.patients must be"),
+        ('"never"', '"a\\nb"', "federation.plan.stops must be a text of at most 1000 printable characters"),
+    ],
+)
+def test_wrong_words_and_plans_are_named(write, before, after, said):
+    (line,) = mistakes(write(LEAST + WORDS.replace(before, after)))
+    assert line.startswith(said)
 
 
 @pytest.mark.parametrize("text", ['"30"', "30", "false", '"-1 s"', '"5 weeks"', '"99999999 days"'])

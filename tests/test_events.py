@@ -525,7 +525,9 @@ def test_a_stopped_feed_opens_no_stream():
 
 
 def point(at, k=0):
-    return HistoryPoint(at=at, estimates=[None], radii=[None], own_means=[None], pulls=[k], decisions=k, rewards=k)
+    return HistoryPoint(
+        at=at, estimates=[None], lows=[None], highs=[None], own_means=[None], pulls=[k], decisions=k, rewards=k
+    )
 
 
 @settings(deadline=None, max_examples=30)

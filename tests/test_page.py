@@ -289,7 +289,8 @@ def test_what_holds_until_it_changes_is_a_step(browser, federation):
         lines, bands, held = page.evaluate(
             """async () => {
               const { drawHistory } = await import("/page/history.js");
-              const point = (at, value) => ({ at, estimates: [value], radii: [0.1], own_means: [value] });
+              const around = (value) => ({ lows: [value - 0.1], highs: [value + 0.1] });
+              const point = (at, value) => ({ at, estimates: [value], ...around(value), own_means: [value] });
               const at = 1.7e9;
               drawHistory({
                 state: { arms: [{ name: "a", status: "active", estimate: 0.7 }], federation: { low: 0, high: 1 } },

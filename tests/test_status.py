@@ -70,11 +70,12 @@ def test_what_is_shown(quiet, state):
     assert "decisions: 30 handed out, 0 without a reward" in said
     for arm in state["arms"]:
         row = next(line for line in said.splitlines() if line.startswith(f"{arm['name']}  "))
-        assert f"{arm['estimate']:.3f} ± {arm['radius']:.3f}" in row
+        around = arm["interval"]
+        assert f"{arm['estimate']:.3f} ({around['low']:.3f} to {around['high']:.3f})" in row
         assert f" {in_percent(arm['chance_best'])} " in row
         assert f"{arm['own_mean']:.3f}" in row
-        assert ("nothing" if arm["behind"] == 0.0 else f"{100 * arm['behind']:.1f} ± ") in row
-        assert row.split()[-1] == str(arm["pulls"])
+        assert ("none" if arm["behind"] == 0.0 else f"{100 * arm['behind']:.1f} (") in row
+        assert row.split()[-2:] == [str(arm["pulls"]), str(arm["patients"])]
 
 
 def in_percent(chance):
@@ -194,7 +195,7 @@ def test_a_site_with_few_patients_is_a_note():
     assert isinstance(said, Note)
     assert said == (
         "clinic-7 has released 12 rewards of b, which is the main reason why the answer is not surer. More patients "
-        "there would settle it."
+        "there would help most."
     )
 
 
@@ -319,7 +320,9 @@ def test_one_bad_agent_does_not_hide_the_others(quiet, state, hurt):
 
 
 def test_numbers_that_do_not_fit_together(state):
-    arms = [{**it, "behind": None, "behind_radius": 0.1, "own_mean": None} for it in state["arms"]]
+    arms = [
+        {**it, "behind": None, "behind_interval": {"low": 0.1, "high": 1e308}, "own_mean": None} for it in state["arms"]
+    ]
     said = json.dumps({**state, "arms": arms}).replace(f'"radius": {arms[0]["radius"]}', '"radius": 1e999', 1)
     with answering(said) as url:
         assert status(url)[0] == 0
@@ -349,21 +352,22 @@ def test_a_narrow_terminal_wraps_no_number(state):
         lines = list(printed(view([it, it], width), Console(width=width)))
         assert all(len(line) <= width for line in lines)
         assert any(line.endswith(("needs a person", "a person")) for line in lines), "no column is cut off"
-        assert any("here" in line and "best" in line for line in lines)
+        assert any("sites" in line and "best" in line for line in lines)
         for arm in state["arms"]:
-            shown = f"{arm['estimate']:.3f} \N{PLUS-MINUS SIGN} {arm['radius']:.3f}"
+            shown = f"{arm['estimate']:.3f} ({arm['interval']['low']:.3f} to {arm['interval']['high']:.3f})"
             assert any(shown in line for line in lines), lines
-        assert any("this site alone" in line for line in lines) == (width >= 100)
+        assert any("this site alone" in line for line in lines) == (width >= 120)
 
 
 def test_numbers_have_as_many_decimals_as_on_the_page(state):
-    arm = {**state["arms"][0], "estimate": 0.0004, "error": 0.0001, "behind": 0.0002, "behind_radius": 0.0001}
+    arm = {**state["arms"][0], "estimate": 0.0004, "interval": {"low": 0.0003, "high": 0.0005}}
+    arm |= {"behind": 0.0002, "behind_interval": {"low": 0.0001, "high": 0.0003}}
     tiny = {**state, "arms": [arm], "federation": {**state["federation"], "low": 0.0, "high": 0.001}}
     tiny["answer"] = {**state["answer"], "leader": None}
     it = AgentStatus("http://127.0.0.1:8400", SiteState.model_validate(tiny), [], 0.0)
     (row,) = (line for line in printed(view([it], 140), Console(width=140)) if line.startswith(arm["name"]))
-    assert "0.000400 \N{PLUS-MINUS SIGN} 0.000100" in row
-    assert "0.0200 \N{PLUS-MINUS SIGN} 0.0100" in row
+    assert "0.000400 (0.000300 to 0.000500)" in row
+    assert "0.0200 (0.0100 to 0.0300)" in row
 
 
 @pytest.mark.parametrize(("agents", "height"), [(1, 200), (1, 22), (14, 24), (60, 24)])

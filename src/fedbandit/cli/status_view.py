@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
-from fedbandit.agent.http.state import ArmState, MemberState, SiteState
+from fedbandit.agent.http.state import ArmState, IntervalBody, MemberState, SiteState
 from fedbandit.checks import printable
 
 PATIENCE = 5.0
@@ -27,7 +27,7 @@ _LONGEST = 4000
 _MOST = 500
 """Rows of a table, and lines of a list."""
 
-_WIDE = 100
+_WIDE = 120
 """Columns of a terminal from which all numbers of an arm have room."""
 
 _NARROW = 80
@@ -175,8 +175,13 @@ def _more(rows: Sequence[object]) -> Iterator[Text]:
 
 
 def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
-    own, lost = (["this site alone >"], ["loses per 100\ndecisions >"]) if width >= _WIDE else ([], [])
-    table = _table(width, "arm", "estimate", *own, "chance to be best >", *lost, "given here >", "")
+    words = state.federation.words
+    lost = f"more {words.failures}" if words.failures else f"fewer {words.rewards}"
+    more = ["this site alone >"] if width >= _WIDE else []
+    costs = [f"{_clean(lost)} per\n100 patients >"] if width >= _WIDE else []
+    here = ["given here >"] if width >= _NARROW else []
+    headings = [_clean(words.arm), "estimate (95 %)", *more, "chance to be best >", *costs, *here]
+    table = _table(width, *headings, "at all sites >", "")
     leader = state.answer.leader
     decimals = _decimals(state.federation.high - state.federation.low)
     arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
@@ -189,8 +194,9 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
             _chance(arm.chance_best),
             _lost(arm, leader, max(decimals - 2, 0)),
         ]
-        cells = cells if width >= _WIDE else cells[::2]
-        table.add_row(_plain(arm.name), *map(Text, cells), Text(f"{arm.pulls:,}"), Text(_clean(status), "yellow"))
+        counts = [*([f"{arm.pulls:,}"] if width >= _NARROW else []), f"{arm.patients:,}"]
+        cells = [*(cells if width >= _WIDE else cells[::2]), *counts]
+        table.add_row(_plain(arm.name), *map(Text, cells), Text(_clean(status), "yellow"))
     yield table
     yield from _more(arms)
 
@@ -255,23 +261,26 @@ def _decimals(span: float) -> int:
 def _estimate(arm: ArmState, decimals: int) -> str:
     if arm.estimate is None:
         return "unknown"
-    return _with_error(arm.estimate, arm.radius if arm.error is None else arm.error, decimals)
+    if arm.interval is not None:
+        return _with_interval(arm.estimate, arm.interval, decimals)
+    shown = _number(arm.estimate, decimals)
+    return shown if arm.radius is None else f"{shown} \N{PLUS-MINUS SIGN} {_number(arm.radius, decimals)}"
 
 
 def _lost(arm: ArmState, leader: str | None, decimals: int) -> str:
-    """As on the page: reward that 100 decisions lose with an arm."""
+    """As on the page: what 100 patients lose with an arm."""
     if arm.name == leader:
-        return "nothing"
+        return "none"
     if arm.behind is None or not isfinite(arm.behind):
         return "-"
-    error = arm.behind_radius
-    error = None if error is None or not isfinite(error) else 100.0 * error
-    return _with_error(100.0 * arm.behind, error, decimals)
+    return _with_interval(100.0 * arm.behind, arm.behind_interval, decimals, 100.0)
 
 
-def _with_error(value: float | None, error: float | None, decimals: int) -> str:
+def _with_interval(value: float, around: IntervalBody | None, decimals: int, unit: float = 1.0) -> str:
     shown = _number(value, decimals)
-    return shown if value is None or error is None else f"{shown} \N{PLUS-MINUS SIGN} {_number(error, decimals)}"
+    if around is None or not (isfinite(around.low) and isfinite(around.high)):
+        return shown
+    return f"{shown} ({_number(unit * around.low, decimals)} to {_number(unit * around.high, decimals)})"
 
 
 def _chance(chance: float | None) -> str:
@@ -312,7 +321,7 @@ def _table(width: int, *headings: str) -> Table:
             heading.removesuffix(" >") if width >= _NARROW else heading.removesuffix(" >").replace(" ", "\n", 1),
             justify="right" if is_number else "left",
             overflow="fold",
-            no_wrap=is_number or heading == "estimate",
+            no_wrap=is_number or heading.startswith("estimate"),
             min_width=8 if k == 0 else None,
         )
     return table

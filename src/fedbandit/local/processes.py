@@ -88,6 +88,8 @@ class LocalFederation:
         sections: list[tuple[str, Mapping[str, Any]]] = [
             ("", {"name": name, "data": "data", "trust_policy": terms.trusted or None}),
             ("[federation]", federation),
+            ("[federation.words]", asdict(terms.words)),
+            ("[federation.plan]", asdict(terms.plan)),
             ("[federation.policy]", policy),
             ("[listen]", listen),
         ]

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from fedbandit.agent.client import AgentError, AsyncClient
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.words import Words
 from fedbandit.agent.http.access import LOOPBACK, AccessControl
 from fedbandit.agent.http.bodies import HttpError, answer_errors
 from fedbandit.agent.http.events import EventStream, Feed, timed
@@ -67,7 +68,8 @@ class LocalSetting:
     def terms(self) -> Federation:
         """The terms that the sites share; first batches follow from how many sites there are."""
         policy, most = FedBatch(epsilon=self.epsilon), len(self.names)
-        return Federation(self.title, self.arms, 0.0, 1.0, policy, max_agents=most, reward_window=WINDOW)
+        words = Words("treatment", "success", "failure")
+        return Federation(self.title, self.arms, 0.0, 1.0, policy, max_agents=most, reward_window=WINDOW, words=words)
 
     @property
     def links(self) -> list[tuple[str, str]]:

@@ -72,7 +72,7 @@ class Curve:
 
     * ``kept``: sites at which the best arm leads for good: from then on until the end of the run.
     * ``leads``: sites at which it leads at that time; arms with the same estimate share the lead.
-    * ``sure``: sites whose own answer is the best arm and settled, as a live site would say it.
+    * ``sure``: sites that give the best arm a chance of ``SURE``, as a live site would say it.
     * ``worse``: patients per site so far who got an arm that is worse on average over all sites.
     * ``successes``: so far, of 100 patients, in expectation.
     """

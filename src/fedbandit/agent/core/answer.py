@@ -10,22 +10,26 @@ Stopped arms are no candidates, and the words say so where one of them has a hig
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import floor
+from math import floor, inf
 from typing import Any, NamedTuple
 
+from fedbandit.agent.core.words import Words, plural
 from fedbandit.checks import Counts, listed
 from fedbandit.rules.batch import PRIOR_REWARDS
 from fedbandit.rules.belief import error_of_difference, expected_loss, is_sure
 from fedbandit.rules.propensity import chances_of_highest
+from fedbandit.rules.sequences import NORMAL_95, SEQUENCE_ERROR, always_valid_radius, leads_for_good
 
 __all__ = [
     "Answer",
     "Belief",
     "Holdout",
+    "Interval",
     "Loss",
     "Standing",
     "answer_of",
     "holdout",
+    "intervals_of",
     "losses_of",
     "over_whom",
 ]
@@ -97,8 +101,6 @@ ENOUGH = 0.9
 _REMEMBERED = 8
 """Sets of beliefs: the state is read far more often than they change."""
 
-_OF_ONE = " For one patient another arm may be better."
-
 
 class Belief(NamedTuple):
     """What a site believes of its arms; rows have an entry for each.
@@ -109,6 +111,7 @@ class Belief(NamedTuple):
     * ``weights``: the share of the federation in the estimate
     * ``whose``: over whom the mean is taken, in words
     * ``rests_on``: the site without which another arm would lead (``Board.rests_on``): no site settles anything alone
+    * ``low``, ``high``: the range of rewards; ``words``: in which people are told
     """
 
     names: Sequence[str]
@@ -118,6 +121,9 @@ class Belief(NamedTuple):
     weights: Sequence[float]
     whose: str
     rests_on: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    words: Words = Words()
 
     @property
     def active(self) -> list[bool]:
@@ -130,6 +136,8 @@ class Answer(NamedTuple):
 
     * ``leader``: the active arm with the highest estimate; None while nothing is known, or nothing is to be compared
     * ``chance``: that it is the best of the active ones; None where that is not known
+    * ``settled``: the chance is at least ``SURE``, no site alone makes it so, and the lead is larger than daily looks
+      can produce (``rules.sequences``)
     * ``expected_loss``: what giving it always costs per decision against the best arm, on average
     * ``chances``: of each arm; None where unknown, or stopped
     """
@@ -142,11 +150,34 @@ class Answer(NamedTuple):
     words: str
 
 
+class Interval(NamedTuple):
+    """From where to where a number may lie, in units of the reward."""
+
+    low: float
+    high: float
+
+
 class Loss(NamedTuple):
-    """What giving an arm instead of the leader costs per decision, on average, and the typical error of that."""
+    """What giving an arm instead of the leader costs per decision, on average, with intervals of 95 %.
+
+    * ``interval``: holds at a time that was fixed beforehand; None where it is not known
+    * ``always``: holds at all times at once (``rules.sequences``)
+    """
 
     behind: float | None = None
-    radius: float | None = None
+    interval: Interval | None = None
+    always: Interval | None = None
+
+
+def intervals_of(
+    mean: float | None, deviation: float | None, width: float, low: float = -inf, high: float = inf
+) -> tuple[Interval | None, Interval | None]:
+    """The usual interval of 95 % and the always-valid one, within what can be; None where there is no deviation."""
+    if mean is None or deviation is None:
+        return None, None
+    always = always_valid_radius(deviation * deviation, width, SEQUENCE_ERROR) if deviation > 0.0 else 0.0
+    found = [Interval(max(mean - r, low), min(mean + r, high)) for r in (NORMAL_95 * deviation, always)]
+    return found[0], found[1]
 
 
 def answer_of(belief: Belief) -> Answer:
@@ -167,9 +198,18 @@ def answer_of(belief: Belief) -> Answer:
     chances, loss = _beliefs(tuple(known.values()), tuple(spreads.values()), list(known).index(leader))
     by_arm = dict(zip(known, chances, strict=True))
     every = tuple(by_arm.get(k) for k in range(num_arms))
-    is_settled = is_sure(by_arm[leader]) and not belief.rests_on
+    is_settled = is_sure(by_arm[leader]) and not belief.rests_on and _leads_for_good(belief, known, spreads, leader)
     words = _words(belief, by_arm, leader, loss, is_settled)
     return Answer(leader, by_arm[leader], is_settled, loss, every, words)
+
+
+def _leads_for_good(belief: Belief, known: dict[int, float], spreads: dict[int, float], leader: int) -> bool:
+    width, rivals = belief.high - belief.low, max(len(belief.names) - 1, 1)  # stopped ones were looked at, too
+    return all(
+        leads_for_good(known[leader] - known[k], spreads[leader] ** 2 + spreads[k] ** 2, width, rivals)
+        for k in known
+        if k != leader
+    )
 
 
 @lru_cache(_REMEMBERED)
@@ -178,21 +218,29 @@ def _beliefs(means: tuple[float, ...], spreads: tuple[float, ...], leader: int) 
 
 
 def losses_of(
-    leader: int | None, theta: Sequence[float | None], errors: Sequence[float | None], stopped: Collection[int]
+    leader: int | None,
+    theta: Sequence[float | None],
+    errors: Sequence[float | None],
+    stopped: Collection[int],
+    width: float = 1.0,
 ) -> list[Loss]:
     """Of each arm, by the estimates beside which it is shown; nothing of stopped and unknown ones."""
     if leader is None or len(theta) - len(stopped) < 2 or (best := theta[leader]) is None:
         return [Loss() for _ in theta]
     return [
-        Loss() if mean is None or k in stopped else Loss(best - mean, _error(k == leader, errors[leader], errors[k]))
+        Loss()
+        if mean is None or k in stopped
+        else Loss(best - mean, *_around(k == leader, best - mean, errors[leader], errors[k], width))
         for k, mean in enumerate(theta)
     ]
 
 
-def _error(is_leader: bool, spread: float | None, other: float | None) -> float | None:
+def _around(
+    is_leader: bool, loss: float, spread: float | None, other: float | None, width: float
+) -> tuple[Interval | None, Interval | None]:
     if spread is None or other is None:
-        return None
-    return 0.0 if is_leader else error_of_difference(spread, other)
+        return None, None
+    return intervals_of(loss, 0.0 if is_leader else error_of_difference(spread, other), width, -width, width)
 
 
 # ---------------------------------------------------------------- words
@@ -206,8 +254,9 @@ def over_whom(num_agents: int, counted: Counts) -> str:
 
 
 def _words_without_comparison(belief: Belief, active: Sequence[int]) -> str:
+    arm = belief.words.arm
     if not active:
-        return "No arm is given now: all are stopped."
+        return f"No {arm} is given now: all are stopped."
     if len(active) == 1:
         only = active[0]
         said = f"Only {belief.names[only]} is given now: there is nothing to compare it with."
@@ -227,23 +276,27 @@ def _words_without_chance(belief: Belief, known: dict[int, float], active: Seque
 
 def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, is_settled: bool) -> str:
     name, leads, sure = belief.names[leader], _leading(belief, leader), _in_percent(chances[leader])
-    ahead = _ahead(belief, leader)
+    ahead, arm = _ahead(belief, leader), belief.words.arm
     if is_settled:
         said = f"{leads} is best on average {belief.whose} ({sure} sure).{ahead}"
     elif is_sure(chances[leader]):
+        why = "whoever looks again and again sees as much by chance now and then"
+        if belief.rests_on:
+            why = f"it rests on {belief.rests_on} alone, without which another {arm} might lead"
         said = (
             f"{leads} is best so far on average {belief.whose} ({sure} sure by what is known here), but this is not "
-            f"settled: it rests on {belief.rests_on} alone, without which another arm might lead.{ahead}"
+            f"settled: {why}.{ahead}"
         )
     else:
         second = max((k for k in chances if k != leader), key=lambda k: chances[k])
+        fewer = belief.words.fewer(loss, belief.low, belief.high)
         said = (
             f"{leads} is best so far on average {belief.whose}, but this is not settled ({sure} sure): "
             f"{belief.names[second]} may be better ({_in_percent(chances[second])}).{ahead} By what is known now, "
-            f"always giving {name} would lose {loss:.2g} per decision on average against the best arm"
+            f"always giving {name} would mean {fewer}, on average, than always giving the best {arm}"
             f"{' that is given' if ahead else ''}."
         )
-    return f"{said}{_OF_ONE}{_part(belief, chances)}"
+    return f"{said} For one patient another {arm} may be better.{_part(belief, chances)}"
 
 
 def _stopped_ahead(belief: Belief, leader: int) -> list[int]:
@@ -257,7 +310,7 @@ def _stopped_ahead(belief: Belief, leader: int) -> list[int]:
 
 def _leading(belief: Belief, leader: int) -> str:
     name = belief.names[leader]
-    return f"Of the arms that are given now, {name}" if _stopped_ahead(belief, leader) else name
+    return f"Of the {plural(belief.words.arm)} that are given now, {name}" if _stopped_ahead(belief, leader) else name
 
 
 def _ahead(belief: Belief, leader: int) -> str:
@@ -277,7 +330,8 @@ def _part(belief: Belief, known: dict[int, float]) -> str:
     if least >= ENOUGH:
         return ""
     share = max(0, floor(100.0 * least))
-    return f" So far this rests on a part of the federation: about {share} % for the arm that fewest have released."
+    arm = belief.words.arm
+    return f" So far this rests on a part of the federation: about {share} % for the {arm} that fewest have released."
 
 
 def _in_percent(chance: float) -> str:

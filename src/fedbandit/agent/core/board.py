@@ -494,6 +494,12 @@ class Board:
         found = [it.bulletin.by_arm for it in counting if it is not None]
         return tuple(min(max((it[arm].decisions for it in found if arm in it), default=0), most) for arm in arms)
 
+    def decisions(self, arms: Sequence[str]) -> tuple[int, ...]:
+        """Decisions for each arm at all other sites that count, as they say."""
+        counting = [self.counting(name) for name in self.counted() if name != self._own]
+        found = [it.bulletin.by_arm for it in counting if it is not None]
+        return tuple(sum(it[arm].decisions for it in found if arm in it) for arm in arms)
+
     # ---------------------------------------------------------------- who knows what
 
     def known_changes(self, name: str, site: str) -> tuple[ArmChange, ...]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from fedbandit.agent.core.bulletin import room_for_changes
 from fedbandit.agent.core.guardrails import Guardrails, check_guardrails
+from fedbandit.agent.core.words import Plan, Words
 from fedbandit.checks import (
     LARGEST,
     Counts,
@@ -180,6 +181,7 @@ class Federation:
       this number of sites
     * ``guardrails``: by how much an arm may be worse than a reference before every site suspends it
       (docs/guardrails.md); None: only people stop arms
+    * ``words``, ``plan``: how it speaks to people, and what was planned; they change no number
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -197,6 +199,8 @@ class Federation:
     max_agents: int | None = None
     largest_share: float = LARGEST_SHARE
     guardrails: Guardrails | None = None
+    words: Words = field(default_factory=Words)
+    plan: Plan = field(default_factory=Plan)
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -224,6 +228,8 @@ class Federation:
         if self.guardrails is not None:
             instance("guardrails", self.guardrails, Guardrails, "Guardrails")
             check_guardrails(self)
+        instance("words", self.words, Words, "Words")
+        instance("plan", self.plan, Plan, "a Plan")
 
     def _check_agents(self) -> None:
         if self.max_agents is None:
@@ -407,6 +413,10 @@ class Federation:
             "arms": list(self.arms),
         }
         del plain["trusted"]
+        for name, default in (("words", Words()), ("plan", Plan())):
+            said = {key: value for key, value in plain.pop(name).items() if value != getattr(default, key)}
+            if said:
+                plain[name] = said
         if self.counted == "sites":
             del plain["largest_share"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}

@@ -165,7 +165,7 @@ def warnings_of_holdout(arms: Sequence[str], holdout: Holdout | None) -> Iterato
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
         yield Note(
             f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the answer "
-            "is not surer. More patients there would settle it."
+            "is not surer. More patients there would help most."
         )
 
 

@@ -230,6 +230,12 @@ class Site:
         return tuple(self._player.me.tried)
 
     @property
+    def patients(self) -> tuple[int, ...]:
+        """Decisions for each arm at all sites that count, as far as their bulletins say; its own are all here."""
+        others = self.board.decisions(self._arms.names)
+        return tuple(map(sum, zip(self.tried, others, strict=True)))
+
+    @property
     def n_max(self) -> tuple[int, ...]:
         """The most decisions for each arm by a site that counts; empty without the consistency rule."""
         if not self._player.announces:
@@ -342,7 +348,9 @@ class Site:
         status = [self._arms.standing(name).status for name in names]
         whose = over_whom(self.num_agents, self.terms.counted)
         rests_on = self.board.rests_on([name for name, it in zip(names, status, strict=True) if it == "active"])
-        return Belief(names, status, self.theta, self.errors, self.weights, whose, rests_on)
+        terms = self.terms
+        shown = terms.low, terms.high, terms.words
+        return Belief(names, status, self.theta, self.errors, self.weights, whose, rests_on, *shown)
 
     @property
     def holdout(self) -> Holdout | None:

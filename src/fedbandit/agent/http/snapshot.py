@@ -9,13 +9,15 @@ from importlib.metadata import version
 from math import sqrt
 from typing import NamedTuple
 
-from fedbandit.agent.core.answer import Answer, losses_of
+from fedbandit.agent.core.answer import Answer, Interval, intervals_of, losses_of
 from fedbandit.agent.core.arms import ArmChange, resumes
 from fedbandit.agent.core.board import Board, Held
 from fedbandit.agent.core.bulletin import ArmEntry, Signed
 from fedbandit.agent.core.decisions import Retention
+from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.notices import Note, warnings_of_terms
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.words import Words, plural
 from fedbandit.agent.gossip.links import NeighbourStatus
 from fedbandit.agent.gossip.signatures import fingerprint
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -252,7 +254,21 @@ def _federation_state(site: Site) -> models.FederationState:
         largest_share=terms.largest_share if terms.counted == "patients" else None,
         guardrails=None if terms.guardrails is None else models.GuardrailsState(**asdict(terms.guardrails)),
         policy=label_of(terms.policy),
+        words=_words_state(terms.words),
+        plan=models.PlanState(**asdict(terms.plan), per_site=getattr(terms.policy, "expected_decisions", None)),
+        patients=sum(site.patients),
         digest=terms.digest(),
+    )
+
+
+def _words_state(words: Words) -> models.WordsState:
+    return models.WordsState(
+        arm=words.arm,
+        arms=plural(words.arm),
+        reward=words.reward,
+        rewards=plural(words.reward),
+        failure=words.failure,
+        failures=plural(words.failure) if words.failure else "",
     )
 
 
@@ -269,7 +285,9 @@ def _answer_state(site: Site, answer: Answer) -> models.AnswerState:
 def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
     """Every arm, as the site sees it."""
     weights, own, theta, radius, errors = site.weights, site.own_means, site.theta, site.radius, site.errors
-    losses = losses_of(answer.leader, theta, errors, site.stopped)
+    low, high, patients = site.terms.low, site.terms.high, site.patients
+    losses = losses_of(answer.leader, theta, errors, site.stopped, high - low)
+    around = [intervals_of(mean, error, high - low, low, high) for mean, error in zip(theta, errors, strict=True)]
     verdicts = [site.arms.standing(name) for name in site.arms.names]
     receipts = [_receipts(site, it.by) if it.by is not None and it.by.is_stop else [] for it in verdicts]
     return [
@@ -278,9 +296,12 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             estimate=theta[k],
             radius=radius[k],
             error=errors[k],
+            interval=interval_body(around[k][0]),
+            always=interval_body(around[k][1]),
             own_mean=own[k],
             weight=weights[k],
             pulls=site.tried[k],
+            patients=patients[k],
             rewards=site.rewards[k],
             releases=site.releases[k],
             status=verdicts[k].status,
@@ -291,24 +312,39 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             resumed_by=[it.site for it in receipts[k] if it.resumed_by == it.site],
             chance_best=answer.chances[k],
             behind=losses[k].behind,
-            behind_radius=losses[k].radius,
+            behind_interval=interval_body(losses[k].interval),
+            behind_always=interval_body(losses[k].always),
         )
         for k, name in enumerate(site.arms.names)
     ]
 
 
+def interval_body(it: Interval | None) -> models.IntervalBody | None:
+    """An interval as it is shown."""
+    return None if it is None else models.IntervalBody(low=it.low, high=it.high)
+
+
 def point_of(site: Site, at: float) -> models.HistoryPoint:
     """A site as its history shows it: a part of what the state shows."""
-    radii = [radius if error is None else error for radius, error in zip(site.radius, site.errors, strict=True)]
+    around = [_around(*it, site.terms) for it in zip(site.theta, site.errors, site.radius, strict=True)]
     return models.HistoryPoint(
         at=at,
         estimates=list(site.theta),
-        radii=radii,
+        lows=[None if it is None else it.low for it in around],
+        highs=[None if it is None else it.high for it in around],
         own_means=list(site.own_means),
         pulls=list(site.tried),
         decisions=site.decided,
         rewards=sum(site.rewards),
     )
+
+
+def _around(mean: float | None, error: float | None, margin: float | None, terms: Federation) -> Interval | None:
+    """The interval of 95 %, or the margin of a policy that has none."""
+    if mean is None or margin is None:
+        return None
+    found = intervals_of(mean, error, terms.high - terms.low, terms.low, terms.high)[0]
+    return found or Interval(mean - margin, mean + margin)
 
 
 # ---------------------------------------------------------------- changes of the arms, and who has them

@@ -18,6 +18,36 @@ class GuardrailsState(_StateModel):
     worse_by: float = Field(description="an arm that is certainly worse by more is suspended, in units of a reward")
 
 
+class IntervalBody(_StateModel):
+    """From where to where a number may lie."""
+
+    low: float = Field(description="lower end")
+    high: float = Field(description="upper end")
+
+
+class WordsState(_StateModel):
+    """The words in which the federation speaks to people: nouns in the singular, and their plurals."""
+
+    arm: str = Field(default="arm", description="what is given")
+    arms: str = Field(default="arms", description="several of them")
+    reward: str = Field(default="reward", description="what is hoped for")
+    rewards: str = Field(default="rewards", description="several of them")
+    failure: str = Field(default="", description="what a patient without a reward has; empty: there is no word for it")
+    failures: str = Field(default="", description="several of them")
+
+
+class PlanState(_StateModel):
+    """What was planned; nothing in it stops anything by itself."""
+
+    question: str = Field(default="", description="what the federation is to find out")
+    starts: str = Field(default="", description="the day of the first patient, such as 2026-03-02; empty: not given")
+    patients: int | None = Field(default=None, description="patients over all sites; null: not given")
+    per_site: int | None = Field(
+        default=None, description="decisions that a site expects (`policy.expected_decisions`); null: not given"
+    )
+    stops: str = Field(default="", description="the stopping rule, in words; empty: not given")
+
+
 class FederationState(_StateModel):
     """The terms that all sites share, and how many sites take part."""
 
@@ -48,6 +78,9 @@ class FederationState(_StateModel):
         default=None, description="when an arm is suspended without anybody's word; null: never"
     )
     policy: str = Field(description="how arms are chosen, in words")
+    words: WordsState = Field(default=WordsState(), description="the words in which people are told")
+    plan: PlanState = Field(default=PlanState(), description="what was planned")
+    patients: int = Field(default=0, description="decisions of all sites that count, as far as known here")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
 
 
@@ -68,6 +101,15 @@ class ArmState(_StateModel):
         description="typical error of the estimate over all sites: `radius` under thompson, and more where other sites "
         "have released less than this one; null while the arm is unknown, or where the policy has only a margin",
     )
+    interval: IntervalBody | None = Field(
+        default=None,
+        description="95 % interval of the estimate, for somebody who looks once; null where `error` is",
+    )
+    always: IntervalBody | None = Field(
+        default=None,
+        description="95 % interval that holds at all times at once, however often somebody looks: calibrated, that is "
+        "measured, without a theorem; null where `error` is",
+    )
     own_mean: float | None = Field(
         description="mean of this site's own releases alone, noise included, so it may lie outside the range of "
         "rewards; null before the first release"
@@ -77,6 +119,7 @@ class ArmState(_StateModel):
         "yet. Where patients count, it is relative to the arm that most have released"
     )
     pulls: int = Field(description="decisions for this arm, pending ones included")
+    patients: int = Field(default=0, description="decisions for this arm at all sites that count, as far as known here")
     rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
     releases: int = Field(description="noisy means of this arm that this site has published")
     status: str = Field(default="active", description="`active`, `suspended` or `retired`; only an active one is given")
@@ -105,8 +148,11 @@ class ArmState(_StateModel):
         description="what giving it instead of the leading arm costs per decision, on average: the difference of the "
         "estimates beside it; null for a stopped or unknown arm",
     )
-    behind_radius: float | None = Field(
-        default=None, description="typical error of `behind`; null where that is not known"
+    behind_interval: IntervalBody | None = Field(
+        default=None, description="95 % interval of `behind`, for somebody who looks once; null where that is not known"
+    )
+    behind_always: IntervalBody | None = Field(
+        default=None, description="95 % interval of `behind` that holds at all times at once, like `always`"
     )
 
 
@@ -121,7 +167,8 @@ class AnswerState(_StateModel):
         "sites, not about one patient; null where that is not known"
     )
     settled: bool = Field(
-        description="the chance is at least 0.99, whatever one site has said; never under fed_ucb, "
+        description="the chance is at least 0.99, whatever one site has said, and the lead is larger than daily looks "
+        "can produce: said of a wrong arm, at any time, in at most 1 of 20 federations; never under fed_ucb, "
         "gossip_ucb and own policies"
     )
     expected_loss: float | None = Field(
@@ -143,7 +190,8 @@ class HistoryPoint(_StateModel):
 
     at: float = Field(description="when, in seconds since 1970")
     estimates: list[float | None] = Field(description="the estimate of each arm; null while it is unknown here")
-    radii: list[float | None] = Field(description="their typical errors, or margins")
+    lows: list[float | None] = Field(description="the lower ends of their 95 % intervals, or margins")
+    highs: list[float | None] = Field(description="the upper ends")
     own_means: list[float | None] = Field(description="the means of this site's own releases alone")
     pulls: list[int] = Field(description="decisions for each arm")
     decisions: int = Field(description="decisions handed out since the data folder was created")

@@ -6,6 +6,7 @@ Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -16,6 +17,7 @@ from fedbandit.agent.core.arms import Accepts, unclear_names
 from fedbandit.agent.core.bulletin import MAX_NAME
 from fedbandit.agent.core.federation import Federation, check_trust
 from fedbandit.agent.core.guardrails import Guardrails
+from fedbandit.agent.core.words import Plan, Words
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
@@ -34,6 +36,8 @@ from fedbandit.policies import Policy
 from fedbandit.policies.registry import WrongPage, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
+
+T = TypeVar("T")
 
 # ---------------------------------------------------------------- names and addresses
 
@@ -215,6 +219,24 @@ class _GuardrailsSection(Section):
     worse_by: float
 
 
+def _day(value: Any) -> Any:
+    """TOML knows days."""
+    return value.isoformat() if type(value) is date else value
+
+
+class _WordsSection(Section):
+    arm: str = "arm"
+    reward: str = "reward"
+    failure: str = ""
+
+
+class _PlanSection(Section):
+    question: str = ""
+    starts: Annotated[str, BeforeValidator(_day)] = ""
+    patients: int | None = None
+    stops: str = ""
+
+
 class FederationSection(Section):
     """The section, of which only the types are checked."""
 
@@ -229,6 +251,8 @@ class FederationSection(Section):
     largest_share: float | None = None
     shares: _FederationShares | None = None
     guardrails: _GuardrailsSection | None = None
+    words: _WordsSection = _WordsSection()
+    plan: _PlanSection = _PlanSection()
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -284,17 +308,24 @@ def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federati
         shares=_shares(section.shares),
         guardrails=_guardrails(section.guardrails),
         max_agents=section.max_agents,
+        words=_checked_at("words", lambda: Words(**section.words.model_dump())),
+        plan=_checked_at("plan", lambda: Plan(**section.plan.model_dump())),
         **given,
     )
+
+
+def _checked_at(place: str, make: Callable[[], T]) -> T:
+    """What ``make`` gives; its mistakes name the field as in the file."""
+    try:
+        return make()
+    except InvalidArgument as error:
+        raise error.at(place) from None
 
 
 def _shares(section: _FederationShares | None) -> Shares | None:
     if section is None:
         return None
-    try:
-        return Shares(section.control, section.control_share, section.least_share)
-    except InvalidArgument as error:
-        raise error.at("shares") from None
+    return _checked_at("shares", lambda: Shares(section.control, section.control_share, section.least_share))
 
 
 def _guardrails(section: _GuardrailsSection | None) -> Guardrails | None:
@@ -314,8 +345,6 @@ DIRECT = "none"
 """Instead of a proxy's URL: dial the neighbour itself, whatever the environment says."""
 
 _PROXY = re.compile(r"http://([^\s/@]+@)?(?P<address>[^\s/@]+)/?")
-
-T = TypeVar("T")
 
 
 def _text(parse: Callable[[str], T]) -> Callable[[Any], T]:

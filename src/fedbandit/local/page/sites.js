@@ -4,6 +4,7 @@ import { SteadyScale } from "/page/axis.js";
 import { el, keyed, nameOf, setAttribute, setText, setWords } from "/page/elements.js";
 import { count, decimalsFor, number, share, shortPercent, whole } from "/page/format.js";
 import { drawAxis, drawWhisker, makeAxis, makeWhisker } from "/page/whisker.js";
+import { intervalOf } from "/page/words.js";
 import { kindOf, verdictOf } from "./verdict.js";
 
 const place = document.getElementById("sites");
@@ -44,8 +45,8 @@ function makeArm(name) {
 
 function drawArm(item, arm, { scale, decimals, truth, here, isBest, name }) {
   item.className = `${isBest ? "truly-best " : ""}${arm !== null && arm.status !== "active" ? "stopped" : ""}`;
-  const [estimate, radius] = [arm?.estimate ?? null, arm?.error ?? arm?.radius ?? null];
-  drawWhisker(item.parts.whisker, scale, estimate, radius, { all: truth, here });
+  const estimate = arm?.estimate ?? null;
+  drawWhisker(item.parts.whisker, scale, estimate, intervalOf(arm), { all: truth, here });
   setText(
     item.parts.value,
     estimate === null ? "unknown" : `estimate ${number(estimate, decimals)}${arm.status === "active" ? "" : ` (${arm.status})`}`,

@@ -4,9 +4,10 @@ import * as actions from "./actions.js";
 import { isAlone, isAnyStoppedAhead } from "./answer.js";
 import { SteadyScale } from "./axis.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
-import { count, decimalsFor, number, plusMinus, shortened, shortPercent } from "./format.js";
+import { between, count, decimalsFor, number, shortened, shortPercent } from "./format.js";
 import { More } from "./more.js";
 import { drawAxis, drawWhisker, makeAxis, makeWhisker } from "./whisker.js";
+import { intervalOf, lost } from "./words.js";
 
 const table = document.getElementById("arms");
 const body = table.tBodies[0];
@@ -25,9 +26,6 @@ function ordered(arms) {
     .map((arm, k) => ({ ...arm, k }))
     .sort((a, b) => rank(a) - rank(b) || (b.estimate ?? 0) - (a.estimate ?? 0) || a.k - b.k);
 }
-
-/** The typical error of an estimate; of a policy that has none its margin; null: unknown. */
-const errorOf = (arm) => arm.error ?? arm.radius;
 
 let order = [];
 
@@ -48,14 +46,15 @@ function makeRow(arm) {
     badge: el("span", { class: "badge", hidden: true }),
     whisker: makeWhisker({ own: "diamond" }),
     estimate: el("span", { class: "strong" }),
-    radius: el("span", { class: "faint" }),
+    interval: el("span", { class: "faint block" }),
     own: el("span"),
     noisy: el("span", { class: "faint block", hidden: true }, "(noisy)"),
     chance: el("span"),
     behind: el("span"),
-    behindRadius: el("span", { class: "faint" }),
+    behindInterval: el("span", { class: "faint block" }),
     bar: el("span", { class: "fill" }),
     pulls: el("span"),
+    patients: el("span", { class: "strong" }),
     buttons: el("td", { class: "buttons" }),
   };
   const row = el(
@@ -69,18 +68,24 @@ function makeRow(arm) {
       parts.badge,
     ),
     el("td", { class: "chart" }, parts.whisker),
-    cell("over all sites", parts.estimate, " ", parts.radius),
+    cell("estimate, 95 % interval", parts.estimate, " ", parts.interval),
     cell("this site alone", parts.own, parts.noisy),
     cell("chance to be best", parts.chance),
-    cell("loses per 100 decisions", parts.behind, " ", parts.behindRadius),
-    cell("given here", el("span", { class: "bar", "aria-hidden": "true" }, parts.bar), parts.pulls),
+    cell(`${lost()} per 100 patients`, parts.behind, " ", parts.behindInterval),
+    cell(
+      "patients, of these here",
+      el("span", { class: "bar", "aria-hidden": "true" }, parts.bar),
+      parts.patients,
+      " ",
+      parts.pulls,
+    ),
     parts.buttons,
   );
   row.parts = parts;
   return row;
 }
 
-function drawRow(row, arm, { scale, decimals, leader, best, mostPulls, rights, isNoisy }) {
+function drawRow(row, arm, { scale, decimals, leader, best, mostPatients, rights, isNoisy }) {
   const { parts } = row;
   row.className = `status-${arm.status} colour-${arm.k % 8}${arm.name === leader ? " leader" : ""}`;
   const badge = arm.status !== "active" ? arm.status : arm.name === leader ? best : "";
@@ -91,21 +96,19 @@ function drawRow(row, arm, { scale, decimals, leader, best, mostPulls, rights, i
     arm.status !== "active" && arm.changed_by ? `by ${shortened(arm.changed_by, 80)}` : null,
   );
   show(parts.badge, badge !== "");
-  drawWhisker(parts.whisker, scale, arm.estimate, errorOf(arm), { own: arm.own_mean }, arm.own_mean);
+  drawWhisker(parts.whisker, scale, arm.estimate, intervalOf(arm), { own: arm.own_mean }, arm.own_mean);
   setText(parts.estimate, number(arm.estimate, decimals));
-  setText(parts.radius, errorOf(arm) === null ? "" : plusMinus(errorOf(arm), decimals));
+  setText(parts.interval, between(intervalOf(arm), decimals));
   setText(parts.own, number(arm.own_mean, decimals));
   show(parts.noisy, isNoisy(arm));
   setText(parts.chance, shortPercent(arm.chance_best));
   const isBehind = arm.behind !== null && arm.name !== leader;
   const off = Math.max(0, decimals - 2);
-  setText(parts.behind, isBehind ? number(100 * arm.behind, off) : arm.name === leader ? "nothing" : "–");
-  setText(
-    parts.behindRadius,
-    isBehind && arm.behind_radius !== null ? plusMinus(100 * arm.behind_radius, off) : "",
-  );
-  parts.bar.style.width = `${mostPulls === 0 ? 0 : (100 * arm.pulls) / mostPulls}%`;
-  setText(parts.pulls, count(arm.pulls));
+  setText(parts.behind, isBehind ? number(100 * arm.behind, off) : arm.name === leader ? "none" : "–");
+  setText(parts.behindInterval, isBehind ? between(arm.behind_interval, off, 100) : "");
+  parts.bar.style.width = `${mostPatients === 0 ? 0 : (100 * arm.patients) / mostPatients}%`;
+  setText(parts.patients, count(arm.patients));
+  setText(parts.pulls, `(${count(arm.pulls)} here)`);
   drawButtons(parts.buttons, arm, rights);
 }
 
@@ -131,18 +134,16 @@ export function drawArms(known) {
   const { low, high } = federation;
   const decimals = decimalsFor(high - low);
   const within = (value) => Math.min(high, Math.max(low, value)); // an error may reach beyond what can be
-  const reach = arms.flatMap((arm) => [
-    arm.own_mean,
-    ...(arm.estimate === null
-      ? []
-      : [arm.estimate, within(arm.estimate - errorOf(arm)), within(arm.estimate + errorOf(arm))]),
-  ]);
+  const reach = arms.flatMap((arm) => {
+    const around = intervalOf(arm);
+    return [arm.own_mean, arm.estimate, ...(around === null ? [] : [within(around.low), within(around.high)])];
+  });
   const scale = steady.for(reach, low, high);
-  const mostPulls = Math.max(0, ...arms.map((arm) => arm.pulls));
+  const mostPatients = Math.max(0, ...arms.map((arm) => arm.patients));
   const isNoisy = ({ own_mean: own }) => own !== null && (own < low || own > high);
   const leader = isAlone(state) ? null : answer.leader;
   const best = `best${answer.settled ? "" : " so far"}${isAnyStoppedAhead(state) ? " of those given" : ""}`;
-  const common = { scale, decimals, leader, best, mostPulls, rights, isNoisy };
+  const common = { scale, decimals, leader, best, mostPatients, rights, isNoisy };
   drawAxis(axis, scale);
   keyed(
     body,

@@ -26,9 +26,10 @@ export function number(value, decimals) {
     .replace("-", "−");
 }
 
-/** An error behind its number: a line breaks before it, never within. */
-export function plusMinus(value, decimals) {
-  return `±${SPACE}${number(value, decimals)}`;
+/** An interval behind its number: "0.61 to 0.74"; `unit` multiplies it. */
+export function between(interval, decimals, unit = 1) {
+  if (interval === null || interval === undefined) return "";
+  return `${number(unit * interval.low, decimals)} to ${number(unit * interval.high, decimals)}`;
 }
 
 /** A number of any size, with two significant digits. */

@@ -1,9 +1,10 @@
-// How the estimates moved over time: a line per arm, and a band of the typical error around the two best.
+// How the estimates moved over time: a line per arm, and a band of the 95 % interval around the two best.
 
 import uPlot from "./uPlot.esm.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
 import { decimalsFor, number, shortened, time } from "./format.js";
 import { colourOf, onTheme } from "./theme.js";
+import { say } from "./words.js";
 
 const place = document.getElementById("history");
 const legend = document.getElementById("legend");
@@ -21,8 +22,8 @@ let drawn = ""; // what the chart was built for
 let end = 0; // of the lines: the time until which the last values are known to hold
 let lines = "estimates";
 const MEANING = {
-  estimates: "The mean reward of each arm over all sites, as estimated then. The bands are the typical error of the best two.",
-  own_means: "The mean of this site's own noisy releases of each arm.",
+  estimates: "The mean {reward} of each {arm} over all sites, as estimated then. The bands are 95\u00a0% intervals of the best two.",
+  own_means: "The mean of this site's own noisy releases of each {arm}.",
 };
 const picked = new Map(); // arms that somebody has shown or hidden
 
@@ -152,14 +153,10 @@ function inside(values, visible, low, high, most, narrowest) {
 function columns(changed, arms, banded) {
   const points = [...changed, { ...changed.at(-1), at: end }];
   const of = (name, k) => points.map((point) => point[name][k] ?? null);
-  const around = (k, sign) =>
-    points.map(({ estimates, radii }) =>
-      estimates[k] == null || radii[k] == null ? null : estimates[k] + sign * radii[k],
-    );
   return [
     points.map(({ at }) => at),
     ...arms.map((_, k) => of(lines, k)),
-    ...banded.flatMap((k) => [around(k, -1), around(k, 1)]),
+    ...banded.flatMap((k) => [of("lows", k), of("highs", k)]),
   ];
 }
 
@@ -220,7 +217,7 @@ export function drawHistory(now) {
   const { points } = now.history;
   const isEmpty = !points.some((point) => point[lines].some((it) => it !== null));
   for (const it of [place, legend, meaning]) show(it, !isEmpty);
-  setText(meaning, MEANING[lines]);
+  setText(meaning, say(MEANING[lines]));
   show(nothing, isEmpty);
   if (isEmpty) return;
   const order = ranking(arms);

@@ -17,6 +17,7 @@ import { Store } from "./store.js";
 import { Stream } from "./stream.js";
 import { addToggle } from "./theme.js";
 import { addToken, token } from "./token.js";
+import { lost, useWords } from "./words.js";
 
 const MOST_POINTS = 1000; // the agent keeps about 500 and thins older ones: then its own are read again
 
@@ -96,6 +97,8 @@ function drawFrame(known) {
   show(document.getElementById("loading"), state === null && connection.kind !== "refused");
   if (state !== null) show(document.getElementById("token"), false);
   if (state === null) return;
+  useWords(state.federation.words);
+  for (const id of ["lost", "lost-again"]) setText(document.getElementById(id), `${lost()} per 100 patients`);
   setText(document.getElementById("site"), state.name);
   setText(document.getElementById("federation"), state.federation.name);
   const { leader, chance } = state.answer;

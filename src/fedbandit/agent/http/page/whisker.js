@@ -1,4 +1,4 @@
-// Draws one row of dot and whisker: an estimate with its typical error, and marks beside it.
+// Draws one row of dot and whisker: an estimate with its interval, and marks beside it.
 
 import { setAttributes, svg } from "./elements.js";
 
@@ -19,8 +19,8 @@ export function makeWhisker(marks) {
   return root;
 }
 
-/** Draw an estimate with its radius, and the marks by their values; null: unknown. */
-export function drawWhisker(root, scale, estimate, radius, marks, biasTo = null) {
+/** Draw an estimate with its interval, and the marks by their values; null: unknown. */
+export function drawWhisker(root, scale, estimate, interval, marks, biasTo = null) {
   const { grid, bias, whisker, ends, dot, shapes } = root.parts;
   if (root.scale !== scale) {
     root.scale = scale;
@@ -30,8 +30,8 @@ export function drawWhisker(root, scale, estimate, radius, marks, biasTo = null)
   }
   const known = estimate !== null;
   setAttributes(dot, { cx: known ? scale.at(estimate) : 0, visibility: known ? null : "hidden" });
-  const [low, high] = [estimate - (radius ?? 0), estimate + (radius ?? 0)];
-  const wide = known && radius !== null;
+  const { low, high } = interval ?? { low: 0, high: 0 };
+  const wide = known && interval !== null;
   setAttributes(whisker, { x1: scale.at(low), x2: scale.at(high), visibility: wide ? null : "hidden" });
   [low, high].forEach((value, i) => {
     const inside = wide && scale.holds(value); // an end without a bar goes on beyond the edge
