@@ -51,8 +51,14 @@ SEQUENCES = [  # what holds however often somebody looks
         "test_more_rivals_need_a_larger_lead", swap={"SETTLED_ERROR / rivals": "SETTLED_ERROR"}),
     bug("a chance of 99 % settles", "_leads_for_good",
         "test_what_daily_looks_can_produce_settles_nothing", body="return True"),
-    bug("a loss is told ten times as large", "Words.fewer",
-        "test_a_loss_is_told_in_patients", swap={"people * loss >= 0.95": "True"}),
+    bug("sites' differences by chance count as theirs", "heterogeneity",
+        "test_heterogeneity_is_that_of_the_textbook", swap={"q - (len(means) - 1)": "q"}),
+    bug("a difference is the arm itself", "_apart",
+        "test_a_difference_is_that_of_its_arms",
+        swap={"(one.mean or 0.0) - (other.mean or 0.0)": "(one.mean or 0.0)"}),
+    bug("a name is a formula", "plain_cell", "test_names_are_no_formulas_in_a_spreadsheet", body="return text"),
+    bug("a loss is told ten times as large", "Words.per_patients",
+        "test_a_loss_is_told_in_patients", swap={"people * size >= 0.95": "True"}),
 ]
 
 SLOTS = "test_the_simulator_plays_slots_as_they_are_defined"

@@ -278,11 +278,13 @@ def test_what_daily_looks_can_produce_settles_nothing():
         (Words(failure="death"), 0.0, 1.0, 0.0031, "about 3 more deaths per 1,000 patients"),
         (Words(failure="death"), 0.0, 1.0, 1e-5, "at most 1 more death per 1,000 patients"),
         (Words(reward="quality of life"), 0.0, 100.0, 0.031, "about 3.1 less quality of life per 100 patients"),
+        (Words("treatment", "success", "failure"), 0.0, 1.0, -0.0096, "about 1 fewer failure per 100 patients"),
+        (Words("treatment", "success"), 0.0, 1.0, -0.26, "about 26 more successes per 100 patients"),
     ],
 )
 def test_a_loss_is_told_in_patients(words, low, high, loss, said):
     """Never as a number per decision."""
-    assert words.fewer(loss, low, high) == said
+    assert words.per_patients(-loss, low, high) == said
 
 
 def test_the_words_of_the_terms_are_spoken():

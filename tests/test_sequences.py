@@ -5,13 +5,14 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
+from fedbandit.rules.guardrail import MeanOfReleases
+from fedbandit.rules.proved import price
 from fedbandit.rules.sequences import (
     NORMAL_95,
     always_valid_radius,
-    interval_of_board,
     leads_for_good,
-    price_of_number,
-    weighted_interval,
+    proved_difference,
+    proved_interval,
 )
 
 
@@ -52,13 +53,22 @@ def test_more_rivals_need_a_larger_lead():
     assert not leads_for_good(0.0, 0.0, 1.0, 1)
 
 
-def test_prices_of_all_numbers_are_a_probability():
-    assert sum(np.exp(-price_of_number(n)) for n in range(1, 100_000)) == pytest.approx(1.0, abs=1e-4)
+def row(mean, releases, variance=0.01, noise=0.0, largest=0.0):
+    return MeanOfReleases(mean, releases, variance, noise, largest)
 
 
-def test_intervals_of_sites_and_boards():
-    assert weighted_interval((1.0, 3.0), (0.0, 0.4), (1.0, 0.6)) == pytest.approx((0.3, 0.7))
-    low, high = interval_of_board(0.5, 0.1, 0.0, 0.0, 0.0, 3.0)
-    assert (low, high) == pytest.approx((0.4, 0.6)), "nothing is heard: what is missing"
-    low, high = interval_of_board(0.5, 0.0, 0.01, 0.0, 0.0, 3.0)
-    assert high - 0.5 == pytest.approx(sqrt(2.0 * 0.01 * 3.0)), "without noise Hoeffding's radius"
+def test_the_proved_interval_is_hoeffdings_at_the_price_of_its_board():
+    """Without noise: sqrt(2 v L), L = log(2 / error) and the prices of the vector and of the number of sites."""
+    rows, shares = [row(0.4, 3), row(0.6, 5)], [0.5, 0.5]
+    low, high = proved_interval(rows, shares, 4, 100, 0.05)
+    level = log(40.0) + log(5.0 * 6.0) + price(4, 2, 3, 8, 100)
+    assert (low + high) / 2.0 == pytest.approx(0.5)
+    assert (high - low) / 2.0 == pytest.approx(sqrt(2.0 * 0.005 * level))
+
+
+def test_a_proved_difference_is_turned_with_its_arms():
+    pairs = [(row(0.4, 3, noise=0.004, largest=0.01), row(0.7, 2)), (row(0.5, 4), row(0.6, 9))]
+    low, high = proved_difference(pairs, [0.3, 0.7], 2, 100, 0.05)
+    turned = proved_difference([(b, a) for a, b in pairs], [0.3, 0.7], 2, 100, 0.05)
+    assert (low, high) == pytest.approx((-turned[1], -turned[0]))
+    assert (low + high) / 2.0 == pytest.approx(-0.3 * 0.3 - 0.7 * 0.1)

@@ -4,6 +4,7 @@ import sys
 import time  # noqa: TID251  # somebody watches
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +41,13 @@ def status(
         Path | None, typer.Option("--token-file", help="Holds a token that may view. Default: that of the site.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Also what each site has released of each arm, beside the average.")
+    ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", help="The same as differences from this arm.", metavar="ARM"),
+    ] = None,
 ) -> None:
     """Show what live agents know, as their page does: answer, arms, neighbours, decisions, privacy and warnings.
 
@@ -56,7 +64,8 @@ def status(
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(min(16, len(agents))) as threads:
-            return list(threads.map(seen_at, [url for url, _ in agents], [token for _, token in agents]))
+            look_at = partial(seen_at, sites=sites or reference is not None, reference=reference)
+            return list(threads.map(look_at, [url for url, _ in agents], [token for _, token in agents]))
 
     needed = _watch(look) if watch else _show(look(), _console())
     if needed:

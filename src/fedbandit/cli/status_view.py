@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
-from fedbandit.agent.http.state import ArmState, IntervalBody, MemberState, SiteState
+from fedbandit.agent.http.state import ArmState, EvidenceOf, IntervalBody, MemberState, SiteEstimateBody, SiteState
 from fedbandit.checks import printable
 
 PATIENCE = 5.0
@@ -44,21 +44,26 @@ class AgentStatus(NamedTuple):
     state: SiteState | None
     needs: list[str]
     at: float
+    evidence: tuple[EvidenceOf, ...] = ()
 
 
-def seen_at(url: str, token: str | None) -> AgentStatus:
-    """Ask an agent."""
+def seen_at(url: str, token: str | None, sites: bool = False, reference: str | None = None) -> AgentStatus:
+    """Ask an agent; with ``sites`` also for every site's estimates, or differences from a reference."""
     at = datetime.now(UTC).timestamp()
     with Client(url, token, timeout=PATIENCE, deadline=PATIENCE, retries=0) as client:
+        evidence: tuple[EvidenceOf, ...] = ()
         try:
             state = client.state()
+            if sites:
+                found = client.evidence(reference)
+                evidence = tuple(found.arms if reference is None else found.differences)
         except AgentError as error:
             return AgentStatus(url, None, [_told(url, error)], at)
         try:
             client.ready()
         except AgentError as error:
-            return AgentStatus(url, state, [f"it does not serve: {error}", *state.needs_person], at)
-    return AgentStatus(url, state, state.needs_person, at)
+            return AgentStatus(url, state, [f"it does not serve: {error}", *state.needs_person], at, evidence)
+    return AgentStatus(url, state, state.needs_person, at, evidence)
 
 
 def _told(url: str, error: AgentError) -> str:
@@ -151,6 +156,8 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
         yield from _lines("  ", seen.needs, "red")
     yield from _lines("note: ", [it for it in state.notes if it not in seen.needs], "")
     yield from _arms(state, width)
+    for it in seen.evidence[:_MOST]:
+        yield from _sites(it, state, width)
     if state.neighbours:
         yield from _neighbours(state, seen.at, width)
     else:
@@ -199,6 +206,61 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
         table.add_row(_plain(arm.name), *map(Text, cells), Text(_clean(status), "yellow"))
     yield table
     yield from _more(arms)
+
+
+def _sites(it: EvidenceOf, state: SiteState, width: int) -> Iterator[RenderableType]:
+    """A forest plot: every site's estimate beside the average."""
+    decimals = _decimals(state.federation.high - state.federation.low)
+    less = "" if it.reference is None else f", less that of {it.reference}"
+    said = f": {it.words}" if it.words else ""
+    yield Text(_clean(f"{it.arm}{less}{said}"), "bold")
+    drawn = width >= _NARROW
+    headings = ["site", "estimate (95 %)", *([""] if drawn else []), "share >", "patients >"]
+    table = _table(width, *headings)
+    shown = [each for each in (*it.sites, it) if _range_of(each) is not None][:_MOST]
+    low = min((ends[0] for each in shown if (ends := _range_of(each)) is not None), default=0.0)
+    high = max((ends[1] for each in shown if (ends := _range_of(each)) is not None), default=1.0)
+    for each in it.sites[:_MOST]:
+        mean = "nothing yet" if each.mean is None else _with_interval(each.mean, each.interval, decimals)
+        line = [_line_of(each, low, high)] if drawn else []
+        table.add_row(_plain(each.site), *map(Text, (mean, *line, _share(each.share), f"{each.patients:,}")))
+    average = "unknown" if it.estimate is None else _with_interval(it.estimate, it.interval, decimals)
+    line = [_line_of(it, low, high)] if drawn else []
+    cells = [Text(cell, "bold") for cell in ("all", average, *line, "", f"{it.patients:,}")]
+    table.add_row(*cells)
+    yield table
+    yield from _more(it.sites)
+    for name, ends in (("calibrated", it.always), ("proved", it.proved)):
+        if ends is not None:
+            around = f"{_number(ends.low, decimals)} to {_number(ends.high, decimals)}"
+            yield Text(f"however often one looks: {around} (95 %, {name})")
+    if it.spread_in_words:
+        yield Text(_clean(it.spread_in_words))
+
+
+_LINE = 24  # characters
+
+
+def _range_of(it: EvidenceOf | SiteEstimateBody) -> tuple[float, float] | None:
+    mean = it.estimate if isinstance(it, EvidenceOf) else it.mean
+    if mean is None or not isfinite(mean):
+        return None
+    around = it.interval
+    if around is None or not (isfinite(around.low) and isfinite(around.high)):
+        return mean, mean
+    return min(around.low, mean), max(around.high, mean)
+
+
+def _line_of(it: EvidenceOf | SiteEstimateBody, low: float, high: float) -> str:
+    """A line from end to end with a dot, or a diamond for the average."""
+    ends = _range_of(it)
+    mean = it.estimate if isinstance(it, EvidenceOf) else it.mean
+    if ends is None or mean is None or high <= low:
+        return ""
+    first, at, last = (round((_LINE - 1) * (x - low) / (high - low)) for x in (ends[0], mean, ends[1]))
+    letters = [" "] * first + ["\N{BOX DRAWINGS LIGHT HORIZONTAL}"] * (last - first + 1) + [" "] * (_LINE - 1 - last)
+    letters[at] = "\N{BLACK DIAMOND}" if isinstance(it, EvidenceOf) else "\N{BLACK CIRCLE}"
+    return "".join(letters)
 
 
 def _neighbours(state: SiteState, now: float, width: int) -> Iterator[RenderableType]:

@@ -8,12 +8,14 @@ An interval of 95 % holds at a time that was fixed beforehand. Somebody who look
   chose its arms by what it saw. They are nearly so (``benchmarks/daily_looks.py`` measures what that costs); there is
   no theorem.
 * **proved**: the radius of ``rules.proved``, whose union bound is over all boards that can arise, hence over all times.
+  Of the sites that have released the arm, and with weights that follow from the numbers of releases alone.
 """
 
 from collections.abc import Sequence
 from math import log, sqrt
 
-from fedbandit.rules.proved import proved_radius
+from fedbandit.rules.guardrail import MeanOfReleases, deficit
+from fedbandit.rules.proved import price, price_of_total, proved_radius
 
 __all__ = [
     "NORMAL_95",
@@ -21,10 +23,9 @@ __all__ = [
     "SETTLED_ERROR",
     "TYPICAL_DIFFERENCE",
     "always_valid_radius",
-    "interval_of_board",
     "leads_for_good",
-    "price_of_number",
-    "weighted_interval",
+    "proved_difference",
+    "proved_interval",
 ]
 
 NORMAL_95 = 1.959963984540054
@@ -52,28 +53,34 @@ def always_valid_radius(variance: float, width: float, error: float) -> float:
     return sqrt(variance * (1.0 + 1.0 / ratio) * (log(1.0 + ratio) - 2.0 * log(error)))
 
 
-def price_of_number(count: float) -> float:
-    """log(n (n + 1)): the price of a whole number n >= 1. 1 / (n (n + 1)) sums to 1."""
-    return log(count * (count + 1.0))
-
-
-def interval_of_board(
-    centre: float, missing: float, variance: float, noise: float, largest: float, level: float
+def proved_interval(
+    rows: Sequence[MeanOfReleases], shares: Sequence[float], num_agents: int, most_releases: int, error: float
 ) -> tuple[float, float]:
-    """Around a weighted mean with weights that were fixed beforehand; ``missing``: what sites not heard may add."""
-    radius = missing + (proved_radius(variance, noise, largest, level) if variance > 0.0 else 0.0)
+    """Of the mean of these sites' means: it ever lies outside with a probability of at most ``error``.
+
+    ``shares`` add up to 1, and depend on the numbers of releases alone; ``num_agents`` sites are known.
+    """
+    centre = sum(share * row.mean for share, row in zip(shares, rows, strict=True))
+    variance = sum(share * share * row.variance for share, row in zip(shares, rows, strict=True))
+    noise = sum(share * share * row.noise for share, row in zip(shares, rows, strict=True))
+    largest = max(share * row.largest for share, row in zip(shares, rows, strict=True))
+    releases = [row.releases for row in rows]
+    level = price_of_total(num_agents) + log(2.0 / error)  # half of the error in each direction
+    level += price(num_agents, len(rows), min(releases), sum(releases), most_releases)
+    radius = proved_radius(variance, noise, largest, level)
     return centre - radius, centre + radius
 
 
-def weighted_interval(weights: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
-    """Of a weighted mean of sites, from intervals that hold for each of them at once: whatever the weights are.
-
-    Weights that patients' rates decide are measured, and change: a union over sites holds all the same.
-    """
-    total = sum(weights)
-    low = sum(w * x for w, x in zip(weights, lows, strict=True))
-    high = sum(w * x for w, x in zip(weights, highs, strict=True))
-    return low / total, high / total
+def proved_difference(
+    pairs: Sequence[tuple[MeanOfReleases, MeanOfReleases]],
+    shares: Sequence[float],
+    num_agents: int,
+    most_releases: int,
+    error: float,
+) -> tuple[float, float]:
+    """Of the mean difference of two arms, over sites that have released both; as a guardrail computes it."""
+    found = deficit(pairs, shares, num_agents, most_releases, error / 2.0)
+    return found.certain, 2.0 * found.estimate - found.certain
 
 
 def leads_for_good(lead: float, variance: float, width: float, rivals: int) -> bool:

@@ -9,7 +9,16 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, MemberBody, RestoredBody, SiteState
+from fedbandit.agent.http.state import (
+    ArmChangeBody,
+    ArmsBody,
+    EvidenceBody,
+    FederationState,
+    HistoryBody,
+    MemberBody,
+    RestoredBody,
+    SiteState,
+)
 from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
 
 # ---------------------------------------------------------------- what can go wrong
@@ -346,6 +355,20 @@ def federation() -> ApiCall[FederationState]:
 def state() -> ApiCall[SiteState]:
     """Read the agent's state."""
     return ApiCall("GET", "/v1/state", _model(SiteState))
+
+
+def evidence(reference: str | None = None) -> ApiCall[EvidenceBody]:
+    """Read every site's estimates beside the average.
+
+    ``reference``: the arm with which the others are compared; by default the control arm, or the leading one.
+    """
+    query = "" if reference is None else f"?reference={quote(reference, safe='')}"
+    return ApiCall("GET", f"/v1/evidence{query}", _model(EvidenceBody))
+
+
+def history() -> ApiCall[HistoryBody]:
+    """Read how the estimates have moved."""
+    return ApiCall("GET", "/v1/history", _model(HistoryBody))
 
 
 def ready() -> ApiCall[None]:

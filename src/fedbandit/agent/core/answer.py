@@ -289,7 +289,7 @@ def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, 
         )
     else:
         second = max((k for k in chances if k != leader), key=lambda k: chances[k])
-        fewer = belief.words.fewer(loss, belief.low, belief.high)
+        fewer = belief.words.per_patients(-loss, belief.low, belief.high)
         said = (
             f"{leads} is best so far on average {belief.whose}, but this is not settled ({sure} sure): "
             f"{belief.names[second]} may be better ({_in_percent(chances[second])}).{ahead} By what is known now, "

@@ -46,16 +46,18 @@ class Words:
             if not is_fine or (not word and name != "failure"):
                 raise InvalidArgument(name, word, f"a noun in the singular, of at most {MOST_LETTERS} letters")
 
-    def fewer(self, loss: float, low: float, high: float) -> str:
-        """What a mean reward that is lower by ``loss`` means for patients: "about 2 more failures per 100 patients"."""
+    def per_patients(self, difference: float, low: float, high: float) -> str:
+        """What a difference of mean rewards is in patients: if negative "about 2 more failures per 100 patients"."""
+        size, is_worse = abs(difference), difference < 0.0
         if (low, high) != (0.0, 1.0):
-            return f"about {100.0 * loss:.2g} less {self.reward} per 100 patients"
-        word, more = (self.failure, "more") if self.failure else (self.reward, "fewer")
+            return f"about {100.0 * size:.2g} {'less' if is_worse else 'more'} {self.reward} per 100 patients"
+        word, more = (self.failure, is_worse) if self.failure else (self.reward, not is_worse)
+        how = "more" if more else "fewer"
         for people in (100, 1000):
-            count = round(people * loss)
-            if people * loss >= 0.95:
-                return f"about {count:,} {more} {word if count == 1 else plural(word)} per {people:,} patients"
-        return f"at most 1 {more} {word} per 1,000 patients"
+            count = round(people * size)
+            if people * size >= 0.95:
+                return f"about {count:,} {how} {word if count == 1 else plural(word)} per {people:,} patients"
+        return f"at most 1 {how} {word} per 1,000 patients"
 
 
 @dataclass(frozen=True)

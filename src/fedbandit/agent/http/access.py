@@ -43,6 +43,8 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "restore": "restore",
     "state": "view",
     "history": "view",
+    "evidence": "view",
+    "evidence_table": "view",
     "events": "view",
     "metrics": "view",
     "rights": None,
@@ -175,7 +177,11 @@ def check_tokens(tokens: Iterable[str]) -> None:
 # ---------------------------------------------------------------- query parameters
 
 # Unknown parameters are refused: a caller who sends one expects an effect.
-QUERY_OF: Mapping[str, tuple[str, ...]] = {"log": ("after",)}
+QUERY_OF: Mapping[str, tuple[str, ...]] = {
+    "log": ("after",),
+    "evidence": ("reference",),
+    "evidence_table": ("reference",),
+}
 """The query parameters of an operation, by its id; others take none."""
 
 _IN_BODY: Mapping[str, tuple[str, ...]] = {

@@ -33,6 +33,7 @@ from fedbandit.agent.http.access import (
 )
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
+from fedbandit.agent.http.evidence import add_evidence
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.server import add_page
 from fedbandit.agent.process.rights import Caller, Right
@@ -76,6 +77,7 @@ def make_app(
     _add_arms(app, agent)
     _add_views(app, agent, metrics)
     _add_watching(app, agent)
+    add_evidence(app, agent)
     add_page(app)
     _describe(app, tokens is not None)
     return app

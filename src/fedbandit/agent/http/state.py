@@ -208,6 +208,63 @@ class HistoryBody(_StateModel):
     )
 
 
+class SiteEstimateBody(_StateModel):
+    """What one site has released of an arm, or of two."""
+
+    site: str = Field(description="name of the site")
+    mean: float | None = Field(description="its own mean, or difference, noise included; null before its first release")
+    interval: IntervalBody | None = Field(
+        description="95 % interval of that; null before the first release, or where the policy has none"
+    )
+    share: float = Field(description="its share in the average")
+    patients: int = Field(description="its decisions for the arm; of a difference for both arms")
+    rewards: int = Field(description="rewards in its releases; of a difference of both arms")
+
+
+class SpreadBody(_StateModel):
+    """How much the sites differ."""
+
+    sites: int = Field(description="sites that have released")
+    tau2: float = Field(
+        description="variance of their true means (DerSimonian and Laird), in squared units of the reward"
+    )
+    i2: float = Field(description="share of the variation between their estimates that is more than chance")
+
+
+class EvidenceOf(_StateModel):
+    """What is known of an arm, or of how much larger its mean is than that of a reference."""
+
+    arm: str = Field(description="name of the arm")
+    reference: str | None = Field(description="arm with which it is compared; null: none")
+    status: str = Field(description="status of the arm: `active`, `suspended` or `retired`")
+    estimate: float | None = Field(description="over all patients, or sites; null while unknown")
+    interval: IntervalBody | None = Field(description="95 % interval, for somebody who looks once")
+    always: IntervalBody | None = Field(
+        description="95 % interval that holds at all times at once: calibrated, that is measured, without a theorem"
+    )
+    proved: IntervalBody | None = Field(
+        description="95 % interval that holds at all times at once, on every board (docs/theorem.md): over the sites "
+        "that have released, where patients count each by how much it has released; null where nothing is proved"
+    )
+    patients: int = Field(description="decisions for the arm at all sites; of a difference for both arms")
+    rewards: int = Field(description="rewards in releases of all sites")
+    words: str = Field(
+        description="a difference in patients: such as 'about 3 more failures per 100 patients'; else empty"
+    )
+    spread: SpreadBody | None = Field(description="how much sites differ; null with fewer than two")
+    spread_in_words: str = Field(description="the same in a sentence")
+    sites: list[SiteEstimateBody] = Field(description="every site that counts, by name")
+
+
+class EvidenceBody(_StateModel):
+    """Every site's estimates beside the average: what a forest plot shows."""
+
+    at: float = Field(description="when, in seconds since 1970")
+    reference: str = Field(description="arm with which the others are compared")
+    arms: list[EvidenceOf] = Field(description="each arm, in the order of the numbers")
+    differences: list[EvidenceOf] = Field(description="each other arm against the reference")
+
+
 class RightsBody(_StateModel):
     """Who the caller is, and what he may do."""
 

@@ -45,6 +45,7 @@ from fedbandit.agent.gossip.listener import Listener, Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
+from fedbandit.agent.http.evidence import evidence_body
 from fedbandit.agent.http.snapshot import (
     Past,
     arms_body,
@@ -54,7 +55,7 @@ from fedbandit.agent.http.snapshot import (
     point_of,
     site_state,
 )
-from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, HistoryBody, MemberBody, SiteState
+from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, EvidenceBody, HistoryBody, MemberBody, SiteState
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, new_incarnation
 from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
@@ -565,6 +566,10 @@ class Agent:
     async def history(self) -> HistoryBody:
         """The response of ``GET /v1/history``."""
         return self._past.history((await self.arms()).names)
+
+    async def evidence(self, reference: str | None) -> EvidenceBody:
+        """The response of ``GET /v1/evidence``."""
+        return await self.site.shown(lambda site: evidence_body(site, reference, time.time()))
 
     def _warnings(self, site: Site) -> list[str]:
         said = [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]
