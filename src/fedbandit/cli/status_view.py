@@ -30,6 +30,9 @@ _MOST = 500
 _WIDE = 120
 """Columns of a terminal from which all numbers of an arm have room."""
 
+_MIDDLE = 100
+"""Columns from which patients of this site have room beside those of all."""
+
 _NARROW = 80
 """Columns of a terminal below which headings have two lines, and tables what matters most."""
 
@@ -186,9 +189,9 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
     lost = f"more {words.failures}" if words.failures else f"fewer {words.rewards}"
     more = ["this site alone >"] if width >= _WIDE else []
     costs = [f"{_clean(lost)} per\n100 patients >"] if width >= _WIDE else []
-    here = ["given here >"] if width >= _NARROW else []
-    headings = [_clean(words.arm), "estimate (95 %)", *more, "chance to be best >", *costs, *here]
-    table = _table(width, *headings, "at all sites >", "")
+    given = ["given here >", "at all sites >"][width < _MIDDLE : 2 if width >= _NARROW else 1]
+    headings = [_clean(words.arm), "estimate (95 %)", *more, "chance to be best >", *costs]
+    table = _table(width, *headings, *given, "")
     leader = state.answer.leader
     decimals = _decimals(state.federation.high - state.federation.low)
     arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
@@ -201,7 +204,7 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
             _chance(arm.chance_best),
             _lost(arm, leader, max(decimals - 2, 0)),
         ]
-        counts = [*([f"{arm.pulls:,}"] if width >= _NARROW else []), f"{arm.patients:,}"]
+        counts = [f"{arm.pulls:,}", f"{arm.patients:,}"][width < _MIDDLE : 2 if width >= _NARROW else 1]
         cells = [*(cells if width >= _WIDE else cells[::2]), *counts]
         table.add_row(_plain(arm.name), *map(Text, cells), Text(_clean(status), "yellow"))
     yield table

@@ -93,19 +93,7 @@ def table_of(body: models.EvidenceBody) -> str:
             table.writerow([*what, "", _cell(it.estimate), *ends, 1.0, it.patients, it.rewards, *spread])
             for each in it.sites:
                 site, ends = plain_cell(each.site), [*_ends(each.interval), "", "", "", ""]
-                table.writerow(
-                    [
-                        *what,
-                        plain_cell(each.site),
-                        _cell(each.mean),
-                        *ends,
-                        each.share,
-                        each.patients,
-                        each.rewards,
-                        "",
-                        "",
-                    ]
-                )
+                table.writerow([*what, site, _cell(each.mean), *ends, each.share, each.patients, each.rewards, "", ""])
     return text.getvalue()
 
 
