@@ -591,6 +591,22 @@ PLANS = [  # plans, figures, what a light installation says
     bug("a missing extra is not noticed", "needs", "test_a_package_that_is_missing_is_named", drop="if absent:"),
 ]
 
+LOST = "test_a_lost_file_never_enters_it_again"
+HISTORY = [  # rewards of before the federation enter once, and cost what others cost
+    bug("each past reward is rounded by itself", "Mechanism.take_history",
+        "test_one_past_reward_moves_all_sums_together_by_no_more_than_its_range",
+        swap={"each + (k < more)": "each + (k * 7919 % rewards < more and total % 2)"}),
+    bug("a new folder enters it before anybody has answered", "Site.lacks",
+        "test_a_site_waits_for_the_answer_of_every_neighbour", never="any(map(self.presence.asks, self.neighbours))"),
+    bug("what an own bulletin had entered is forgotten", "Site._history_of", LOST, body="return iter(())"),
+    bug("it enters at every start", "Site.lacks", "test_restarts_draw_nothing_again",
+        swap={"names.index(it) not in self._stored.history": "True"}),
+    bug("the rate does not know over how many days they came", "Decisions.count_before",
+        "test_without_noise_the_mean_is_that_of_the_history", swap={"(now if self._since is None else self._since) - seconds": "now"}),
+    bug("bulletins do not say what is of before", "Player.entries", LOST,
+        swap={"self._history.get(k, 0)": "0"}),
+]
+
 COVER = "test_intervals_cover_the_truth_and_estimates_have_no_bias"
 GUARDED = "test_an_arm_that_is_worse_is_suspended_everywhere_with_the_reason"
 GUARDRAILS = [  # an arm that is certainly worse is suspended, and a person has the last word
@@ -644,5 +660,6 @@ AREAS = {
     "plans and figures": PLANS,
     "evaluation": EVALUATION,
     "guardrails": GUARDRAILS,
+    "history": HISTORY,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}

@@ -20,6 +20,7 @@ from fedbandit.agent.core.bulletin import (
     CENTURY,
     MAX_BODY,
     MAX_COUNT,
+    MAX_HISTORY,
     MAX_NAME,
     MAX_TIME,
     ArmEntry,
@@ -478,11 +479,11 @@ def test_the_fullest_bulletin_of_any_terms_can_be_sent():
 
     with pytest.raises(InvalidArgument, match=r"arms must be fewer.*not '400 arms'"):
         terms_of(400)
-    terms = terms_of(385)
+    terms = terms_of(360)
     arms, wide = Arms.of(terms.arms, {}), "\U0001f600"
     added = [f"{k:02}{62 * wide}" for k in range(MAX_ADDED)]
     most, numbers = MAX_COUNT, (-65536.123456789012, -1.7976931348623157e308, 1.2345678901234567e-300)
-    entries = [ArmEntry(name, numbers, most, most, most) for name in (*terms.arms, *added)]
+    entries = [ArmEntry(name, numbers, most, most, most, MAX_HISTORY) for name in (*terms.arms, *added)]
     while True:
         try:
             new = arms.next_change("suspend", "arm 0", "own", MAX_TIME, 50 * wide, terms.room_for_changes)
@@ -556,16 +557,17 @@ WRONG = {
     "number of 5,000 digits": (changed(number="N").replace(b'"N"', b"9" * 5000), "JSON"),
     "answers itself": (changed(answers=[1_700_000_000_000, 5]), "answers"),
     "answers with three": (changed(answers=[1, 2, 3]), "answers"),
-    "NaN": (changed(arms=[["a", [float("nan"), 1.0, 1.0], 1, 12, 12]]), "finite"),
-    "Infinity": (changed(arms=[["a", [float("inf"), 1.0, 1.0], 1, 12, 12]]), "finite"),
-    "1e999": (changed(arms=[["a", ["X", 1.0, 1.0], 1, 12, 12]]).replace(b'"X"', b"1e999"), "finite"),
-    "a whole number in a row": (changed(arms=[["a", [1, 1.0, 1.0], 1, 12, 12]]), "row"),
-    "a short row": (changed(arms=[["a", [1.0, 1.0], 1, 12, 12]]), "row"),
-    "a negative count": (changed(arms=[["a", ROW, -1, 12, 12]]), "releases"),
-    "a huge count": (changed(arms=[["a", ROW, 1, 10**12 + 1, 12]]), "rewards"),
-    "a count of 1.0": (changed(arms=[["a", ROW, 1, 12, 12.0]]), "decisions"),
-    "one arm twice": (changed(arms=[["a", ROW, 1, 12, 12]] * 2), "arms"),
-    "an arm without a name": (changed(arms=[["", ROW, 1, 12, 12]]), "name"),
+    "NaN": (changed(arms=[["a", [float("nan"), 1.0, 1.0], 1, 12, 12, 0]]), "finite"),
+    "Infinity": (changed(arms=[["a", [float("inf"), 1.0, 1.0], 1, 12, 12, 0]]), "finite"),
+    "1e999": (changed(arms=[["a", ["X", 1.0, 1.0], 1, 12, 12, 0]]).replace(b'"X"', b"1e999"), "finite"),
+    "a whole number in a row": (changed(arms=[["a", [1, 1.0, 1.0], 1, 12, 12, 0]]), "row"),
+    "a short row": (changed(arms=[["a", [1.0, 1.0], 1, 12, 12, 0]]), "row"),
+    "a negative count": (changed(arms=[["a", ROW, -1, 12, 12, 0]]), "releases"),
+    "a huge count": (changed(arms=[["a", ROW, 1, 10**12 + 1, 12, 0]]), "rewards"),
+    "a count of 1.0": (changed(arms=[["a", ROW, 1, 12, 12.0, 0]]), "decisions"),
+    "a huge history": (changed(arms=[["a", ROW, 1, 12, 12, 10**6 + 1]]), "history"),
+    "one arm twice": (changed(arms=[["a", ROW, 1, 12, 12, 0]] * 2), "arms"),
+    "an arm without a name": (changed(arms=[["", ROW, 1, 12, 12, 0]]), "name"),
     "an arm that is no list": (changed(arms=["abcde"]), r"arms\[0\]"),
     "a change of an unknown kind": (changed(changes=[[1, "drop", "a", 5, [], ""]]), r"changes\[0\]"),
     "a change that is an object": (changed(changes=[{}]), r"changes\[0\]"),

@@ -132,11 +132,30 @@ class Mechanism:
         If drawing noise fails, the interval still counts as released: reload the mechanism from disk.
         """
         arm = whole_number("arm", arm, 0, self.num_arms - 1)
-        page, ledger, me, terms = self.page, self.ledger, self.me, self.terms
-        if ledger is None:
-            page.observe(me, terms, arm, to_steps(finite_number("reward", reward), self._low, self._high), 0.0)
+        if self.ledger is None:
+            steps = to_steps(finite_number("reward", reward), self._low, self._high)
+            self.page.observe(self.me, self.terms, arm, steps, 0.0)
             return None
-        steps = to_grid(reward, self._low, self._high)
+        return self._take_steps(self.ledger, arm, to_grid(reward, self._low, self._high))
+
+    def take_history(self, arm: int, rewards: int, total: int) -> list[ReleasedInterval]:
+        """Play rewards of which only the sum is known, in steps: each as their mean, in whole steps.
+
+        The first ``total % rewards`` of them have a step more. So each of them grows with the sum, and never falls:
+        whatever intervals they lie in, one real reward moves all sums together by no more than it moves their sum.
+        """
+        arm = whole_number("arm", arm, 0, self.num_arms - 1)
+        each, more = divmod(whole_number("total", total, 0, rewards * GRID), rewards)
+        found: list[ReleasedInterval] = []
+        for k in range(rewards):
+            if self.ledger is None:
+                self.page.observe(self.me, self.terms, arm, float(total) / rewards, 0.0)
+            elif (interval := self._take_steps(self.ledger, arm, each + (k < more))) is not None:
+                found.append(interval)
+        return found
+
+    def _take_steps(self, ledger: Ledger, arm: int, steps: int) -> ReleasedInterval | None:
+        page, me, terms = self.page, self.me, self.terms
         self._check_room(arm)
         assert page.noise_due is not None and page.interval is not None  # noqa: S101, PT018  # there is a ledger
         noise, completed = 0, None

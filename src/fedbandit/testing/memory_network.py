@@ -19,6 +19,7 @@ from fedbandit.agent.core.board import Have
 from fedbandit.agent.core.bulletin import Place, Signed
 from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.history import History
 from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Refused, Released, Renewed, Step, Stored
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Sign, Site
@@ -157,6 +158,7 @@ class MemoryNetwork:
     * ``links``: pairs of names; every name is an agent, which starts at once on an empty disk
     * ``noise``: the source for releases; default: rounded Laplace noise from the seed
     * ``accepts``: whose changes of the arms each agent accepts; those that are not listed accept nobody's
+    * ``histories``: what agents know from before, entered as soon as they may release
     * ``faults`` may be changed at any time; ``now`` is the virtual time
     * ``has_witnesses``: machines have a memory that outlives an agent, and no snapshot of its disk carries
     * ``spreads``: new bulletins go out at once, as over real links; otherwise only with an exchange
@@ -185,6 +187,7 @@ class MemoryNetwork:
         self._flying: list[tuple[float, int, Message]] = []
         self._verified: dict[bytes, tuple[str, Place] | None] = {}
         self.accepts: dict[str, Accepts] = {}
+        self.histories: dict[str, History] = {}
         self._sent = self._behind = self._runs = 0
         self._incarnations = FIRST
         self._processes: dict[str, int] = {}
@@ -270,6 +273,8 @@ class MemoryNetwork:
         """Let an agent go on once all neighbours have answered."""
         if site.waits == "for none":
             self._commit(name, site.go_on())
+        if name in self.histories:
+            self._commit(name, site.enter_history(self.histories[name], self.now))
 
     def _publish(self, name: str) -> None:
         site = self.site(name)

@@ -498,7 +498,7 @@ class Board:
         """Decisions for each arm at all other sites that count, as they say."""
         counting = [self.counting(name) for name in self.counted() if name != self._own]
         found = [it.bulletin.by_arm for it in counting if it is not None]
-        return tuple(sum(it[arm].decisions for it in found if arm in it) for arm in arms)
+        return tuple(sum(it[arm].patients for it in found if arm in it) for arm in arms)
 
     # ---------------------------------------------------------------- who knows what
 

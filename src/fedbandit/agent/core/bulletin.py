@@ -50,6 +50,9 @@ MAX_ARM = 1000
 MAX_COUNT = 10**12
 """The most decisions, rewards and releases."""
 
+MAX_HISTORY = 10**6
+"""The most rewards of an arm from before the federation."""
+
 MAX_TIME = 2**53 - 1
 """The largest time in milliseconds, incarnation and number: a whole number that every reader of JSON reads right."""
 
@@ -70,6 +73,7 @@ class ArmEntry:
     * ``row``: the page's published numbers, in steps of the grid
     * ``releases``: how often it has released; ``rewards``: how many rewards they hold
     * ``decisions``: how often it has given the arm
+    * ``history``: how many of these, and of their rewards, are of before the federation (``core.history``)
     """
 
     name: str
@@ -77,6 +81,12 @@ class ArmEntry:
     releases: int
     rewards: int
     decisions: int
+    history: int = 0
+
+    @property
+    def patients(self) -> int:
+        """Decisions since the federation began."""
+        return max(self.decisions - self.history, 0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,7 @@ class Bulletin:
             self.opened,
             self.answers,
             self.decisions,
-            [(it.name, it.row, it.releases, it.rewards, it.decisions) for it in self.arms],
+            [(it.name, it.row, it.releases, it.rewards, it.decisions, it.history) for it in self.arms],
             [(it.version, it.kind, it.arm, it.at, it.lifts, it.reason) for it in self.changes],
             {name: self.receipts[name] for name in sorted(self.receipts)},
             self.software,
@@ -164,7 +174,7 @@ def room_for_changes(names: Sequence[str], num_columns: int) -> int:
     for k, name in enumerate(names):
         if not 0 < len(name) <= MAX_ARM or any("\ud800" <= letter <= "\udfff" for letter in name):
             raise InvalidArgument(f"arms[{k}]", name, f"a name of 1 to {MAX_ARM} characters")
-    entry = _LONGEST_NUMBER * num_columns + 3 * (len(str(MAX_COUNT)) + 1) + 8
+    entry = _LONGEST_NUMBER * num_columns + 3 * (len(str(MAX_COUNT)) + 1) + len(str(MAX_HISTORY)) + 9
     left = MAX_BODY - _REST - MAX_ADDED * (entry + 4 * MAX_ARM_NAME) - 2 * BYTES_FOR_STOPS
     size = sum(entry + len(_encode(name).encode()) for name in names)
     if size > left:
@@ -274,19 +284,22 @@ def _place(argument: str, value: object) -> Place:
     return _whole(argument, incarnation, MAX_TIME), _whole(argument, number, MAX_TIME)
 
 
+_COUNTS = ("releases", MAX_COUNT), ("rewards", MAX_COUNT), ("decisions", MAX_COUNT), ("history", MAX_HISTORY)
+
+
 def _entries(value: object, num_columns: int) -> tuple[ArmEntry, ...]:
     entries: list[ArmEntry] = []
     for k, entry in enumerate(_list("arms", value)):
-        name, row, releases, rewards, decisions = _list(f"arms[{k}]", entry, 5)
+        name, row, releases, rewards, decisions, history = _list(f"arms[{k}]", entry, 6)
         if type(name) is not str or not 0 < len(name) <= MAX_ARM:
             raise InvalidArgument(f"arms[{k}].name", name, f"a name of at most {MAX_ARM} characters")
         for x in _list(f"arms[{k}].row", row, num_columns):
             if type(x) is not float or not -LARGEST_FLOAT <= x <= LARGEST_FLOAT:
                 raise InvalidArgument(f"arms[{k}].row", x, "a finite number with a point")
-        for what, n in (("releases", releases), ("rewards", rewards), ("decisions", decisions)):
-            if type(n) is not int or not 0 <= n <= MAX_COUNT:  # hardly ever: no name is made for nothing
-                _whole(f"arms[{k}].{what}", n, MAX_COUNT)
-        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions))
+        for n, (what, most) in zip((releases, rewards, decisions, history), _COUNTS, strict=True):
+            if type(n) is not int or not 0 <= n <= most:  # hardly ever: no name is made for nothing
+                _whole(f"arms[{k}].{what}", n, most)
+        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions, history))
     if len({it.name for it in entries}) < len(entries):
         raise InvalidArgument("arms", f"{len(entries)} entries", "entries of different arms")
     return tuple(entries)

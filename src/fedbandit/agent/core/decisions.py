@@ -739,6 +739,14 @@ class Decisions:
             self._since += max(self.clock - before - LONGEST_GAP, 0.0)
         return self.clock
 
+    def count_before(self, seconds: float, now: float) -> SiteTimes:
+        """Decisions of before the federation count, which came over so many seconds."""
+        now = self.tick(now)
+        self._since = (now if self._since is None else self._since) - seconds
+        times = replace(self._stored.times, since=self._since)
+        self._stored.apply([times])
+        return times
+
     def count_since(self, rate: float, now: float) -> SiteTimes:
         """A lost file has come back: its decisions were made at this rate."""
         self._since = self.tick(now) - max(sum(self._player.me.tried), 1) / rate

@@ -135,7 +135,7 @@ class _Looked:
             held = board.counting(name)
             entries: Mapping[str, ArmEntry] = {} if held is None else held.bulletin.by_arm
             entry = entries.get(arm)
-            patients = 0 if entry is None else entry.decisions
+            patients = 0 if entry is None else entry.patients
             if name == site.name:
                 patients = site.tried[self._names.index(arm)]
             mean, variance = self._of_row(name, arm, row, entry)

@@ -49,6 +49,7 @@ class Player:
         self.seen: Seen = new_seen(self.page, num_arms)
         self._unknown = [True] * num_arms
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
+        self._history = stored.history
         self._narrowed: dict[tuple[int, ...], tuple[Me, Seen]] = {}  # until a reward or a bulletin comes
 
     @property
@@ -79,7 +80,8 @@ class Player:
 
     def entries(self, names: Sequence[str]) -> tuple[ArmEntry, ...]:
         """What the site's bulletin says of its arms."""
-        each = zip(names, self.releases, self.released, self.me.tried, strict=True)
+        past = [self._history.get(k, 0) for k in range(self.num_arms)]
+        each = zip(names, self.releases, self.released, self.me.tried, past, strict=True)
         return tuple(ArmEntry(name, self._own.published(k), *counts) for k, (name, *counts) in enumerate(each))
 
     @property
@@ -97,7 +99,6 @@ class Player:
 
         ``elapsed``: seconds since the first decision, by which the site's rate is measured.
         """
-        self._narrowed.clear()
         arms: dict[int, None] = {}
         released: list[Record] = []
         for arm, reward in rewards:
@@ -105,6 +106,18 @@ class Player:
             arms[arm] = None
             if interval is not None:
                 released.append(Released(arm, interval.level, interval.last))
+        return self._taken(arms, released, elapsed)
+
+    def take_history(self, sums: Mapping[int, tuple[int, int]], elapsed: float) -> tuple[Record, ...]:
+        """The same for rewards of before: of each arm how many, and their sum in steps."""
+        released: list[Record] = []
+        for arm, (rewards, total) in sums.items():
+            self.me.tried[arm] += rewards
+            released += [Released(arm, it.level, it.last) for it in self._own.take_history(arm, rewards, total)]
+        return self._taken(sums, released, elapsed)
+
+    def _taken(self, arms: Iterable[int], released: Sequence[Record], elapsed: float) -> tuple[Record, ...]:
+        self._narrowed.clear()
         if released and self.page.reweigh is not None:
             self.page.reweigh(
                 self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / self._federation.largest_rate)

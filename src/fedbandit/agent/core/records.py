@@ -18,6 +18,7 @@ __all__ = [
     "DecisionRecord",
     "Excluded",
     "Forgotten",
+    "HistoryEntered",
     "HorizonReached",
     "Included",
     "Kept",
@@ -198,6 +199,14 @@ class Overruled:
 
 
 @dataclass(frozen=True)
+class HistoryEntered:
+    """So many rewards of an arm, of before the federation, were entered: never again, whatever becomes of them."""
+
+    arm: int
+    rewards: int
+
+
+@dataclass(frozen=True)
 class Opened:
     """The process that has opened the file."""
 
@@ -211,7 +220,7 @@ class Renewed:
 
 Record = (
     Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged
-) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled)
+) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled | HistoryEntered)
 
 
 @dataclass
@@ -226,6 +235,7 @@ class Stored:
     * ``board``: what is stored of the board, own bulletins of other processes among it
     * ``neighbours``: those with a link, and whether they have ever shown that they know this site
     * ``overruled``: of arms that were resumed, by how much each was worse than the reference then
+    * ``history``: how many rewards of each arm are of before the federation
     """
 
     numbering: Numbering
@@ -243,6 +253,7 @@ class Stored:
     neighbours: dict[str, bool] = field(default_factory=dict[str, bool])
     excluded: dict[str, Excluded] = field(default_factory=dict[str, Excluded])
     overruled: dict[str, float] = field(default_factory=dict[str, float])
+    history: dict[int, int] = field(default_factory=dict[int, int])
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -277,6 +288,8 @@ class Stored:
                     self.excluded[name] = record
                 case Included(name):
                     self.excluded.pop(name, None)
+                case HistoryEntered(arm, rewards):
+                    self.history[arm] = rewards
                 case Overruled(arm, deficit):
                     self.overruled[arm] = deficit
                 case Opened(run):

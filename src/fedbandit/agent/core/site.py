@@ -36,10 +36,12 @@ from fedbandit.agent.core.decisions import ANY, Decisions, Expired, Request, Ret
 from fedbandit.agent.core.decisions import Outcome as RewardOutcome
 from fedbandit.agent.core.federation import DAY, Federation
 from fedbandit.agent.core.guardrails import Guard
+from fedbandit.agent.core.history import History
 from fedbandit.agent.core.player import Player, taken_back
 from fedbandit.agent.core.records import (
     DecisionRecord,
     Excluded,
+    HistoryEntered,
     Included,
     Kept,
     Known,
@@ -225,6 +227,11 @@ class Site:
         return self._player.rewards
 
     @property
+    def history(self) -> tuple[int, ...]:
+        """How many of these, and of the decisions for each arm, are of before the federation."""
+        return tuple(self._stored.history.get(k, 0) for k in range(len(self._arms.names)))
+
+    @property
     def tried(self) -> tuple[int, ...]:
         """Decisions for each arm, pending ones counted."""
         return tuple(self._player.me.tried)
@@ -233,7 +240,8 @@ class Site:
     def patients(self) -> tuple[int, ...]:
         """Decisions for each arm at all sites that count, as far as their bulletins say; its own are all here."""
         others = self.board.decisions(self._arms.names)
-        return tuple(map(sum, zip(self.tried, others, strict=True)))
+        each = zip(self.tried, self.history, others, strict=True)
+        return tuple(tried - past + there for tried, past, there in each)
 
     @property
     def n_max(self) -> tuple[int, ...]:
@@ -451,6 +459,31 @@ class Site:
         """Forget decisions (``Decisions.expire``); call it again until it says 0."""
         return self._observed(self._decisions.expire(before, keep, self.doubt is not None))
 
+    def lacks(self, history: History) -> tuple[str, ...]:
+        """The arms of which this site could enter its history now: none until all neighbours have answered.
+
+        A new folder does not know whether the site has released it before: its own bulletin at a neighbour says so.
+        """
+        if self.doubt is not None or not self.neighbours or any(map(self.presence.asks, self.neighbours)):
+            return ()
+        names = self._arms.names
+        return tuple(it for it in history.arms if it in names and names.index(it) not in self._stored.history)
+
+    def enter_history(self, history: History, now: float) -> Step[tuple[str, ...]]:
+        """Take rewards of before the federation, once for ever: which arms'. They are released like any others."""
+        lacking = self.lacks(history)
+        if not lacking:
+            return Step(())
+        names, is_first = self._arms.names, not self._stored.history
+        sums = {names.index(it): (history.arms[it].rewards, history.in_steps(it, self.terms)) for it in lacking}
+        if (most := self.terms.max_pulls) is not None:
+            sums = {k: it for k, it in sums.items() if self.tried[k] + it[0] <= most}
+        entered = [HistoryEntered(k, rewards) for k, (rewards, _) in sums.items()]
+        self._stored.apply(entered)
+        times = [self._decisions.count_before(history.seconds, now)] if is_first and sums else []
+        own = self._player.take_history(sums, self._decisions.elapsed)
+        return self._observed(Step(tuple(names[k] for k in sums), (*entered, *times, *own)))
+
     def _observed(self, step: Step[_Result]) -> Step[_Result]:
         """After a step the page may have released: that goes out at once."""
         is_private = self.terms.page.noise_due is not None
@@ -634,7 +667,8 @@ class Site:
 
     def _look_at_own(self, it: Bulletin, digest: bytes, by: str, is_conflict: bool, now: float) -> list[Record]:
         """An own bulletin has come from a neighbour: what it says of this process, and what to take back from it."""
-        presence = self.presence
+        presence, known = self.presence, [*self._history_of(it)]
+        self._stored.apply(known)
         if presence.run == 0:
             presence.highest = max(presence.highest, it.place)
             is_of_earlier_file = it.incarnation != self.incarnation
@@ -644,7 +678,13 @@ class Site:
             self._is_urgent = self._is_urgent or was_new != presence.is_new
             if is_conflict and self._has_conflict:
                 presence.doubt_that(Doubt("split-brain", by), False, self.decided)
-        return self._take_back(it, now) if is_of_earlier_file else []
+        return [*known, *(self._take_back(it, now) if is_of_earlier_file else [])]
+
+    def _history_of(self, it: Bulletin) -> Iterator[HistoryEntered]:
+        """What an own bulletin has entered of before the federation, of which this file knows nothing."""
+        for k, name in enumerate(self._arms.names):
+            if name in it.by_arm and it.by_arm[name].history > self._stored.history.get(k, 0):
+                yield HistoryEntered(k, it.by_arm[name].history)
 
     def _take_back(self, it: Bulletin, now: float) -> list[Record]:
         """What the site had released before it lost its file, of arms of which it has released nothing itself since."""

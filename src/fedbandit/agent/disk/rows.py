@@ -35,7 +35,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-SCHEMA = 10
+SCHEMA = 11
 """The version of the tables. A file of another one is refused."""
 
 _TABLES = (
@@ -51,6 +51,7 @@ _TABLES = (
     "CREATE TABLE own (is_doubtful INTEGER PRIMARY KEY, body BLOB, signature BLOB, signer BLOB, doubt TEXT) STRICT",
     "CREATE TABLE neighbour (name TEXT PRIMARY KEY, has_heard INTEGER) STRICT",
     "CREATE TABLE excluded (name TEXT PRIMARY KEY, at INTEGER, reason TEXT) STRICT",
+    "CREATE TABLE history (arm INTEGER PRIMARY KEY, rewards INTEGER) STRICT",
     "CREATE TABLE overruled (arm TEXT PRIMARY KEY, deficit REAL) STRICT",
     # Without row ids a decision is in one tree, not in two.
     """CREATE TABLE decision (
@@ -225,7 +226,7 @@ def _padded(text: str) -> str:
 
 # ---------------------------------------------------------------- the board, and other small tables
 
-_SMALL = ("own", "neighbour", "excluded", "overruled")
+_SMALL = ("own", "neighbour", "excluded", "overruled", "history")
 """Tables of few columns, the first of which is the key."""
 
 _READ_BOARD = "SELECT site, digest, rank, body, signature, signer, since FROM board ORDER BY site, rank"
@@ -467,6 +468,7 @@ class Rows:
         stored.apply(kinds.Released(*row) for row in rows("SELECT * FROM released"))
         stored.apply(kinds.Neighbour(name, bool(heard)) for name, heard in rows("SELECT * FROM neighbour"))
         stored.apply(kinds.Excluded(*row) for row in rows("SELECT * FROM excluded ORDER BY rowid"))
+        stored.apply(kinds.HistoryEntered(*row) for row in rows("SELECT * FROM history"))
         stored.apply(kinds.Overruled(*row) for row in rows("SELECT * FROM overruled ORDER BY rowid"))
         for *signed, doubt in rows("SELECT body, signature, signer, doubt FROM own ORDER BY is_doubtful"):
             stored.apply([kinds.OwnBulletin(Signed(*signed), doubt)])
@@ -512,6 +514,8 @@ class Rows:
                 self._put("excluded", name, at, reason)
             case kinds.Included(name):
                 self._drop("excluded", "name", name)
+            case kinds.HistoryEntered(arm, rewards):
+                self._put("history", arm, rewards)
             case kinds.Overruled(arm, deficit):
                 self._put("overruled", arm, deficit)
             case kinds.SiteTimes(clock, late, since):

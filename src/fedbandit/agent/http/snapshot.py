@@ -300,9 +300,10 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             always=interval_body(around[k][1]),
             own_mean=own[k],
             weight=weights[k],
-            pulls=site.tried[k],
+            pulls=site.tried[k] - site.history[k],
             patients=patients[k],
-            rewards=site.rewards[k],
+            rewards=site.rewards[k] - site.history[k],
+            history=site.history[k],
             releases=site.releases[k],
             status=verdicts[k].status,
             changed_by=None if (change := verdicts[k].by) is None else change.by,
@@ -333,9 +334,9 @@ def point_of(site: Site, at: float) -> models.HistoryPoint:
         lows=[None if it is None else it.low for it in around],
         highs=[None if it is None else it.high for it in around],
         own_means=list(site.own_means),
-        pulls=list(site.tried),
+        pulls=[tried - past for tried, past in zip(site.tried, site.history, strict=True)],
         decisions=site.decided,
-        rewards=sum(site.rewards),
+        rewards=sum(site.rewards) - sum(site.history),
     )
 
 

@@ -121,6 +121,10 @@ class ArmState(_StateModel):
     pulls: int = Field(description="decisions for this arm, pending ones included")
     patients: int = Field(default=0, description="decisions for this arm at all sites that count, as far as known here")
     rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
+    history: int = Field(
+        default=0,
+        description="rewards of before the federation that were entered here: released like others, not in `rewards`",
+    )
     releases: int = Field(description="noisy means of this arm that this site has published")
     status: str = Field(default="active", description="`active`, `suspended` or `retired`; only an active one is given")
     changed_by: str | None = Field(

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import remarks_on_names
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.history import History
 from fedbandit.agent.core.records import Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, look_at
@@ -168,7 +170,20 @@ def _data(config: SiteConfig, now: float) -> tuple[Stored | None, list[CheckResu
         path = config.data / STATE_FILE
         words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
         found += [CheckResult("ok", "data", words), *_clock(site.clock, now)]
+    if config.history is not None:
+        found.append(_history(config.history, config.terms, stored))
     return stored, found
+
+
+def _history(history: History, terms: Federation, stored: Stored | None) -> CheckResult:
+    """What would be entered of before the federation; a state that was not read may hold it already."""
+    entered = {} if stored is None else stored.history
+    left = {name: it.rewards for name, it in history.arms.items() if terms.arms.index(name) not in entered}
+    if not left:
+        return CheckResult("ok", "history", "entered already: it is never entered again")
+    each = ", ".join(f"{rewards} rewards of {name}" for name, rewards in left.items())
+    words = f"{each}, in {history.days:g} days, would be entered once the neighbours have answered"
+    return CheckResult("ok", "history", words)
 
 
 def _opened(config: SiteConfig, say: Callable[[CheckResult], None]) -> Stored | None:

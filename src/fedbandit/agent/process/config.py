@@ -17,6 +17,7 @@ from fedbandit.agent.core.arms import Accepts, unclear_names
 from fedbandit.agent.core.bulletin import MAX_NAME
 from fedbandit.agent.core.federation import Federation, check_trust
 from fedbandit.agent.core.guardrails import Guardrails
+from fedbandit.agent.core.history import History, PastRewards, check_history
 from fedbandit.agent.core.words import Plan, Words
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
@@ -165,6 +166,7 @@ class SiteConfig:
     * ``refuse``: members with whom there is no link, and whose bulletins count nowhere here and are not passed on;
       ``not_linked``: those of them that the file lists as neighbours
     * ``witness``: a folder in memory that outlives the process (``disk.witness``); None: one that the system has
+    * ``history``: what is known of the arms from before the federation
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
     """
@@ -187,6 +189,7 @@ class SiteConfig:
     not_linked: tuple[str, ...] = ()
     witness: Path | None = None
     named: tuple[NamedToken, ...] = ()
+    history: History | None = None
 
 
 # ---------------------------------------------------------------- the terms: [federation]
@@ -437,6 +440,16 @@ class _ArmsSection(Section):
     accept: Annotated[Accepts, BeforeValidator(_accepts)] = frozenset()
 
 
+class _PastRewards(Section):
+    rewards: int
+    sum: float
+
+
+class _HistorySection(Section):
+    days: float
+    arms: dict[str, _PastRewards]
+
+
 class _MembersSection(Section):
     refuse: Annotated[list[str], AfterValidator(lambda v: sorted(_refused(v)))] = Field(default_factory=list[str])
 
@@ -459,6 +472,7 @@ class _SiteFile(Section):
     decisions: _DecisionsSection = _DecisionsSection()
     arms: _ArmsSection = _ArmsSection()
     members: _MembersSection = _MembersSection()
+    history: _HistorySection | None = None
     neighbours: list[_NeighbourSection] = Field(default_factory=list[_NeighbourSection])
 
 
@@ -474,6 +488,8 @@ def read_config(path: Path) -> SiteConfig:
         raise ConfigError("\n".join([str(error), *_wrong_terms(content, path)])) from None
     terms, mistakes = read_terms(file.federation, file.trust_policy, path.parent)
     mistakes += _contradictions(file)
+    history, wrong = _history(file.history, terms)
+    mistakes += wrong
     folder = path.parent
     if not may_be_there(folder / file.data / STATE_FILE):  # a site that has begun with such names goes on
         mistakes += map(str, unclear_names("federation.arms", file.federation.arms))
@@ -500,7 +516,21 @@ def read_config(path: Path) -> SiteConfig:
         not_linked=tuple(n.name for n in file.neighbours if n.name in file.members.refuse),
         witness=None if file.witness is None else folder / file.witness,
         named=tuple(NamedToken(it.name, folder / it.file, rights_from(it.rights)) for it in file.tokens.named),
+        history=history,
     )
+
+
+def _history(section: _HistorySection | None, terms: Federation | None) -> tuple[History | None, list[str]]:
+    """The site's history, or what is wrong with it."""
+    if section is None:
+        return None, []
+    try:
+        history = History(section.days, {name: PastRewards(it.rewards, it.sum) for name, it in section.arms.items()})
+        if terms is not None:
+            check_history(history, terms)
+    except InvalidArgument as error:
+        return None, [str(error.at("history"))]
+    return history, []
 
 
 def _tls(section: _TlsSection, folder: Path) -> Tls:

@@ -19,6 +19,7 @@ from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
 from fedbandit.agent.core.bulletin import MAX_RUN
 from fedbandit.agent.core.decisions import Outcome, Request, Retention, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.history import notes_of_history
 from fedbandit.agent.core.records import (
     AnotherRuns,
     ArmChanged,
@@ -359,6 +360,7 @@ class Agent:
                 self.links.notice_silence()
                 self._notice_expiry()
                 await self._wait_for_neighbours()
+                await self._enter_history()
                 self._said.notice(await self.site.shown(self._warnings))
                 self._past.note(
                     *await self.site.shown(lambda site: (point_of(site, self._clock.peek()), site.reported))
@@ -532,6 +534,13 @@ class Agent:
         if now - self._confirmed >= SETTLES and now - self._began >= WITNESS_LASTS + SETTLES:
             await self.site.do(lambda site: site.go_on())
 
+    async def _enter_history(self) -> None:
+        """Once for ever, as soon as this site may release."""
+        history, now = self.config.history, self._clock.now()
+        if history is not None and self.site.in_memory.lacks(history):
+            for name in await self.site.do(lambda site: site.enter_history(history, now)):
+                _LOG.info("[history]: %d rewards of %s are entered", history.arms[name].rewards, name)
+
     def _now(self) -> float:
         """The time of an event; before any, a pause is noticed."""
         self._notice_pause()
@@ -573,6 +582,7 @@ class Agent:
 
     def _warnings(self, site: Site) -> list[str]:
         said = [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]
+        said += notes_of_history(self.config.history, site.arms.names, site.history)
         if (twin := self._twin) is None:
             return said
         words = f"another process runs as this site: stop it first, or this one. {twin}"
