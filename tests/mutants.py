@@ -602,7 +602,8 @@ HISTORY = [  # rewards of before the federation enter once, and cost what others
     bug("it enters at every start", "Site.lacks", "test_restarts_draw_nothing_again",
         swap={"names.index(it) not in self._stored.history": "True"}),
     bug("the rate does not know over how many days they came", "Decisions.count_before",
-        "test_without_noise_the_mean_is_that_of_the_history", swap={"(now if self._since is None else self._since) - seconds": "now"}),
+        "test_without_noise_the_mean_is_that_of_the_history",
+        swap={"(now if self._since is None else self._since) - seconds": "now"}),
     bug("bulletins do not say what is of before", "Player.entries", LOST,
         swap={"self._history.get(k, 0)": "0"}),
 ]

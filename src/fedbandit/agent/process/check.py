@@ -78,6 +78,8 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     tls, said = _certificates(config, insecure, now)
     stored, told = _data(config, now.timestamp())
     found += [*said, *_tokens(config), *told, _witness(config)]
+    if config.history is not None:
+        found.append(_history(config.history, config.terms, stored))
     found += _port("listen.http", config.http)
     if config.gossip is None:
         found.append(
@@ -170,8 +172,6 @@ def _data(config: SiteConfig, now: float) -> tuple[Stored | None, list[CheckResu
         path = config.data / STATE_FILE
         words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
         found += [CheckResult("ok", "data", words), *_clock(site.clock, now)]
-    if config.history is not None:
-        found.append(_history(config.history, config.terms, stored))
     return stored, found
 
 
