@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from fedbandit.agent.core.context import UNKNOWN, Factors
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.http.api import make_app
 from fedbandit.policies import FedBatch
@@ -17,7 +18,7 @@ TARGET = Path(__file__).resolve().parent.parent / "src" / "fedbandit" / "agent" 
 
 
 def general_document() -> dict[str, Any]:
-    """The document with tokens, and without what differs between federations: range of rewards, names of arms."""
+    """The document with tokens, and without what differs between federations: range of rewards, factors of contexts."""
     app = make_app(cast(Any, _Nobody()), tokens={"any": frozenset()})
     return _generalised(app.openapi())
 
@@ -25,7 +26,15 @@ def general_document() -> dict[str, Any]:
 class _Nobody:
     """An agent that is never called."""
 
-    terms = Federation("any", ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0), max_agents=2)
+    terms = Federation(
+        "any",
+        ("any arm", "another arm"),
+        0.0,
+        1.0,
+        FedBatch(1.0),
+        max_agents=2,
+        context=Factors.of({"any factor": ("any level", UNKNOWN)}),
+    )
 
 
 def _generalised(part: Any) -> Any:
@@ -39,6 +48,9 @@ def _generalised(part: Any) -> Any:
         known = cast(dict[str, Any], fields)
         for limit in ("minimum", "maximum"):
             known.get("value", {}).pop(limit, None)
+        if "properties" in known.get("context", {}):
+            values = known["context"].pop("properties").values()
+            known["context"]["additionalProperties"] = next(iter(values))
         for arms in ("eligible", "exclude"):
             for arm in known.get(arms, {}).get("items", {}).get("anyOf", ()):  # a name, or a number
                 arm.pop("enum", None)

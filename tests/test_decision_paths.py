@@ -371,7 +371,7 @@ def test_the_log_is_of_one_moment_and_leaves_turns_to_others(tmp_path, monkeypat
         first = [await driver.decide() for _ in range(20)]
         decisions, rewards = await driver.log(0)
         seen, asked = [], []
-        async for chunk in decision_paths._lines(decisions, rewards, driver.terms.arms):
+        async for chunk in decision_paths._lines(decisions, rewards, driver):
             seen += [json.loads(line) for line in chunk.splitlines()]
             asked.append(asyncio.create_task(driver.decide()))
             if len(seen) == 1:

@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any, Literal, cast
 
 __all__ = [
+    "MAX_STRATA",
     "Counts",
     "FileError",
     "Gossip",
@@ -83,6 +84,9 @@ def checked_counts(argument: str, counts: Any) -> Counts:
         raise InvalidArgument(argument, counts, "sites or patients")
     return counts
 
+
+MAX_STRATA = 24
+"""The most strata of decisions: more would leave too few decisions in each."""
 
 Gossip = Literal["averages", "releases"]
 """What agents exchange over a link: averages of what both hold (the paper), or what each agent has published itself."""

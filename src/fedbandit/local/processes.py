@@ -96,6 +96,9 @@ class LocalFederation:
         for section, it in (("shares", terms.shares), ("guardrails", terms.guardrails)):
             if it is not None:
                 sections.insert(2, (f"[federation.{section}]", asdict(it)))
+        if terms.context is not None:
+            factors = {json.dumps(name): levels for name, levels in terms.context.plain.items()}
+            sections.insert(2, ("[federation.context]", factors))
         if self.secure:
             files = {"certificate": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
             sections.append(("[tls]", {field: f"../certs/{file}" for field, file in files.items()}))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbandit.checks import (
+    MAX_STRATA,
     Counts,
     Gossip,
     InvalidArgument,
@@ -26,7 +27,6 @@ from fedbandit.rules.batch import largest_reward_variance
 from fedbandit.simulation.run import compiled_policy
 from fedbandit.world.graph import Graph, parse
 from fedbandit.world.problem import Problem, finite_matrix
-from fedbandit.world.strata import MAX_STRATA
 
 
 @dataclass(frozen=True, eq=False)

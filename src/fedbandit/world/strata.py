@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedbandit.checks import InvalidArgument, number_above, whole_number
-
-MAX_STRATA = 24
-"""More would leave too few decisions in each."""
+from fedbandit.checks import MAX_STRATA, InvalidArgument, number_above, whole_number
 
 Frequencies = NDArray[np.float64]
 

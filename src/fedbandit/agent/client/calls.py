@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
@@ -135,6 +135,8 @@ def error_of(content: bytes) -> AgentError | None:
 _T = TypeVar("_T")
 Arms = Iterable[str | int]
 
+Context = Mapping[str, str | None]
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -159,6 +161,8 @@ class _Remembered(Decision):
     late: bool
     """A reward came too late, and does not count."""
     cancelled: bool
+    context: dict[str, str] | None
+    """The level of each factor, as it counts; None: the terms have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +257,7 @@ def decide(
     exclude: Arms | None = None,
     key: str | None = None,
     subject: str | None = None,
+    context: Context | None = None,
 ) -> ApiCall[Decision]:
     """Ask for an arm.
 
@@ -260,8 +265,10 @@ def decide(
     * ``key``: a repeated call with the same key gets the same decision. Without one the client makes one, so that it
       may repeat the call itself; give your own if *you* repeat calls, such as the id of the request that you serve
     * ``subject``: the same subject gets the same arm while its decision is remembered
+    * ``context``: what is known of the patient, by factor of the terms, such as ``{"age": "over 65"}``
     """
-    return ApiCall("POST", "/v1/decisions", _reader(_DECISION), _request(eligible, exclude, key, subject))
+    body = _request(eligible, exclude, key, subject, context)
+    return ApiCall("POST", "/v1/decisions", _reader(_DECISION), body)
 
 
 def decide_many(
@@ -270,13 +277,21 @@ def decide_many(
     exclude: Arms | None = None,
     key: str | None = None,
     subject: str | None = None,
+    context: Context | None = None,
 ) -> ApiCall[list[Decision]]:
     """Ask for several decisions at once: all of them, or none. Otherwise as ``decide``."""
-    body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1000))
+    body = _request(eligible, exclude, key, subject, context, count=whole_number("count", count, 1, 1000))
     return ApiCall("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
 
 
-def _request(eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int) -> bytes:
+def _request(
+    eligible: Arms | None,
+    exclude: Arms | None,
+    key: str | None,
+    subject: str | None,
+    context: Context | None,
+    **more: int,
+) -> bytes:
     said: dict[str, Any] = {"key": secrets.token_hex(16) if key is None else _text("key", key, "a text")}
     for name, arms in (("eligible", eligible), ("exclude", exclude)):
         if arms is not None:
@@ -285,6 +300,10 @@ def _request(eligible: Arms | None, exclude: Arms | None, key: str | None, subje
             said[name] = list(arms)
     if subject is not None:
         said["subject"] = _text("subject", subject, "a text")
+    if context is not None:
+        if not isinstance(context, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+            raise InvalidArgument("context", context, 'a mapping such as {"age": "over 65"}')
+        said["context"] = dict(context)
     return _json({**said, **more})
 
 

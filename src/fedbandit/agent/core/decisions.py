@@ -66,6 +66,7 @@ class Request:
     * ``key``: the same key gets the same decisions again
     * ``subject``: the same subject gets the same arm again
     * ``count``: so many decisions
+    * ``context``: what is known of the patient, by factor
     """
 
     eligible: tuple[int, ...] | None = None
@@ -73,6 +74,7 @@ class Request:
     subject: str | None = None
     count: int = 1
     exclude: tuple[int, ...] = ()
+    context: Mapping[str, str | None] | None = None
 
     def __post_init__(self) -> None:
         """Check the fields; arms are sorted, so that equal requests are equal."""
@@ -102,9 +104,10 @@ ANY = Request()
 """One decision for any arm."""
 
 
-def key_tag(secret: bytes, request: Request) -> bytes:
+def key_tag(secret: bytes, request: Request, stratum: int | None = None) -> bytes:
     """What is stored of a request's key: a hash of the key, then one of all else that it asks for."""
-    rest = repr((request.eligible, request.exclude, request.subject, request.count)).encode()
+    asked = request.eligible, request.exclude, request.subject, request.count
+    rest = repr(asked if stratum is None else (*asked, stratum)).encode()
     return _hash(secret, b"key", (request.key or "").encode(), _KEY_SIZE) + _hash(
         secret, b"request", rest, _REQUEST_SIZE
     )
@@ -563,9 +566,9 @@ class Decisions:
         at = finite_number("at", at)
         if len(drawn) != request.count:
             raise InvalidArgument("draws", len(drawn), f"those of {request.count} decisions")
-        stored = self._stored
-        key = key_tag(stored.key, request) if request.key is not None else b""
-        if key and (found := self._again(key, request, arms)):
+        stored, stratum = self._stored, self._terms.stratum(request.context)
+        key = key_tag(stored.key, request, stratum) if request.key is not None else b""
+        if key and (found := self._again(key, request, stratum, arms)):
             return Step(found)
         allowed = _allowed(request, arms)
         subject = subject_tag(stored.key, request.subject) if request.subject is not None else b""
@@ -577,7 +580,7 @@ class Decisions:
         for number, (arm, propensity) in enumerate(chosen, before + 1):
             name = decision_id(stored.key, run, numbering.incarnation, number, at)
             state = None, False, False, False, False
-            made.append(DecisionRecord(name, number, arm, at, *state, propensity, key, subject, eligible))
+            made.append(DecisionRecord(name, number, arm, at, *state, propensity, key, subject, eligible, stratum))
         if self._since is None:
             self._since = at
         is_later = self._since != stored.times.since
@@ -588,11 +591,12 @@ class Decisions:
             self._requests.add(decision)
         return Step(tuple(made), records)
 
-    def _again(self, key: bytes, request: Request, arms: Arms) -> tuple[DecisionRecord, ...]:
+    def _again(self, key: bytes, request: Request, stratum: int | None, arms: Arms) -> tuple[DecisionRecord, ...]:
         """The decisions that this request got before; none: it is new. It never tells whether any is rewarded."""
         found = tuple(self._stored.decisions[name] for name in self._requests.with_key(key))
         if any(it.key != key for it in found):
-            raise KeyTaken("this key was used for another request")
+            is_other = any(it.stratum != stratum for it in found)
+            raise KeyTaken(f"this key was used for another request{': its context was another' if is_other else ''}")
         if found and len(found) < request.count:
             raise KeyTaken(f"{request.count - len(found)} of the {request.count} decisions of this key are forgotten")
         for it in found:

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, cast
 
 from fedbandit.agent.core.bulletin import room_for_changes
+from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.guardrails import Guardrails, check_guardrails
 from fedbandit.agent.core.words import Plan, Words
 from fedbandit.checks import (
@@ -181,6 +182,7 @@ class Federation:
       this number of sites
     * ``guardrails``: by how much an arm may be worse than a reference before every site suspends it
       (docs/guardrails.md); None: only people stop arms
+    * ``context``: what is known of a patient before an arm is chosen (docs/http.md); None: nothing
     * ``words``, ``plan``: how it speaks to people, and what was planned; they change no number
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
@@ -199,6 +201,7 @@ class Federation:
     max_agents: int | None = None
     largest_share: float = LARGEST_SHARE
     guardrails: Guardrails | None = None
+    context: Factors | None = None
     words: Words = field(default_factory=Words)
     plan: Plan = field(default_factory=Plan)
 
@@ -228,6 +231,8 @@ class Federation:
         if self.guardrails is not None:
             instance("guardrails", self.guardrails, Guardrails, "Guardrails")
             check_guardrails(self)
+        if self.context is not None:
+            instance("context", self.context, Factors, "Factors")
         instance("words", self.words, Words, "Words")
         instance("plan", self.plan, Plan, "a Plan")
 
@@ -355,6 +360,14 @@ class Federation:
         """M."""
         return len(self.arms)
 
+    def stratum(self, context: Mapping[str, str | None] | None) -> int | None:
+        """The stratum of a patient of whom this is known; None where the terms have no factors."""
+        if self.context is not None:
+            return self.context.stratum({} if context is None else context)
+        if context is None:
+            return None
+        raise InvalidArgument("context", context, "left out: the terms have no [federation.context]")
+
     @cached_property
     def room_for_changes(self) -> int:
         """The bytes that a site's changes of arms may have in its bulletin."""
@@ -413,6 +426,7 @@ class Federation:
             "arms": list(self.arms),
         }
         del plain["trusted"]
+        plain["context"] = None if self.context is None else self.context.plain
         for name, default in (("words", Words()), ("plan", Plan())):
             said = {key: value for key, value in plain.pop(name).items() if value != getattr(default, key)}
             if said:

@@ -65,6 +65,7 @@ class DecisionRecord:
     * ``propensity``: the probability with which its request got this arm; None: not known
     * ``key``, ``subject``: hashes of those of its request (``decisions.key_tag``); empty: it had none
     * ``eligible``: the arms among which it was chosen (``decisions.as_bits``); empty: all that there were
+    * ``stratum``: that of the patient (``context.Factors``); None: the terms have no factors
     """
 
     id: str
@@ -80,6 +81,7 @@ class DecisionRecord:
     key: bytes = b""
     subject: bytes = b""
     eligible: bytes = b""
+    stratum: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -97,7 +99,7 @@ class DecisionRecord:
     def _with(self, reward: float | None, played: bool, rewarded: bool) -> "DecisionRecord":
         """By hand: ``dataclasses.replace`` takes several times as long, twice for every decision."""
         seen = self.id, self.number, self.arm, self.at, reward, played, self.late, rewarded, self.cancelled
-        return DecisionRecord(*seen, self.propensity, self.key, self.subject, self.eligible)
+        return DecisionRecord(*seen, self.propensity, self.key, self.subject, self.eligible, self.stratum)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-SCHEMA = 11
+SCHEMA = 12
 """The version of the tables. A file of another one is refused."""
 
 _TABLES = (
@@ -56,7 +56,8 @@ _TABLES = (
     # Without row ids a decision is in one tree, not in two.
     """CREATE TABLE decision (
         id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
-        cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB, checksum INTEGER
+        cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB,
+        stratum INTEGER, checksum INTEGER
     ) STRICT, WITHOUT ROWID""",
     "CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT",
     "CREATE TABLE arm_change (id TEXT PRIMARY KEY, content TEXT, accepted INTEGER) STRICT",
@@ -354,7 +355,7 @@ class AgentRow:
 
 
 _AGENT_NUMBERS = Struct("<qqdqdqqq")
-_DECISION_NUMBERS = Struct("<qqdqqqqd")
+_DECISION_NUMBERS = Struct("<qqdqqqqdq")
 
 
 def _checksum_of_decision(
@@ -367,11 +368,14 @@ def _checksum_of_decision(
     rewarded: int,
     cancelled: int,
     propensity: float | None,
-    *hashes: bytes,
+    key: bytes,
+    subject: bytes,
+    eligible: bytes,
+    stratum: int | None,
 ) -> int:
-    chance = nan if propensity is None else propensity + 0.0
-    numbers = _DECISION_NUMBERS.pack(number, arm, at + 0.0, played, late, rewarded, cancelled, chance)
-    return checksum(b"".join((numbers, name.encode(), *hashes)))  # SQLite has no -0.0
+    chance, group = nan if propensity is None else propensity + 0.0, -1 if stratum is None else stratum
+    numbers = _DECISION_NUMBERS.pack(number, arm, at + 0.0, played, late, rewarded, cancelled, chance, group)
+    return checksum(b"".join((numbers, name.encode(), key, subject, eligible)))  # SQLite has no -0.0
 
 
 _AGENT = "name, federation, terms, key, identity"
@@ -379,9 +383,9 @@ _CHANGING = ("incarnation", "decisions", "clock", "late", "since", "is_stale", "
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
 
-_DECISION = "id, number, arm, at, played, late, rewarded, cancelled, propensity, key, subject, eligible"
+_DECISION = "id, number, arm, at, played, late, rewarded, cancelled, propensity, key, subject, eligible, stratum"
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
-_ADD_DECISION = f"INSERT INTO decision VALUES (?{', ?' * 12}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+_ADD_DECISION = f"INSERT INTO decision VALUES (?{', ?' * 13}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _CHANGE_DECISION = (
     "UPDATE decision SET played = ?, late = ?, rewarded = ?, cancelled = ?, checksum = ? WHERE id = ? AND checksum = ?"
 )
@@ -557,7 +561,7 @@ class Rows:
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)
         row = it.id, it.number, it.arm, it.at
-        asked = it.propensity, it.key, it.subject, it.eligible
+        asked = it.propensity, it.key, it.subject, it.eligible, it.stratum
         flags = played, late, rewarded, cancelled = int(it.played), int(it.late), int(it.rewarded), int(it.cancelled)
         after = _checksum_of_decision(*row, *flags, *asked)
         write, before = self._file.execute, 0

@@ -185,7 +185,7 @@ QUERY_OF: Mapping[str, tuple[str, ...]] = {
 """The query parameters of an operation, by its id; others take none."""
 
 _IN_BODY: Mapping[str, tuple[str, ...]] = {
-    "decide": ("eligible", "exclude", "key", "subject", "count"),
+    "decide": ("eligible", "exclude", "key", "subject", "count", "context"),
     "reward": ("value",),
     "rewards": ("rewards",),
 }

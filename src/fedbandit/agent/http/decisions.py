@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from fedbandit.agent.core.context import UNKNOWN, Factors
 from fedbandit.agent.core.decisions import ANY, MAX_DECISIONS, MAX_TEXT, Outcome, arms_in
 from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.federation import Federation
@@ -59,6 +60,10 @@ class KnownDecisionBody(DecisionBody):
     counted: bool = Field(description="It counts already, with its reward or the default.")
     late: bool = Field(description="A reward came too late, and does not count.")
     cancelled: bool = Field(description="It was cancelled: it takes no reward, and does not count.")
+    context: dict[str, str] | None = Field(
+        description="The level of each factor of the terms, as it counts; null: the terms have none.",
+        examples=[{"age": "over 65"}],
+    )
     reward_until: float | None = Field(
         description="Until when a reward counts, in seconds since 1970; null: until it is forgotten."
     )
@@ -92,7 +97,7 @@ class ResultsBody(bodies.Body):
 
 # ---------------------------------------------------------------- requests for decisions
 
-_FIELDS = ("eligible", "exclude", "key", "subject", "count")
+_FIELDS = ("eligible", "exclude", "key", "subject", "count", "context")
 
 _REQUEST = f"no body, or an object with some of {', '.join(_FIELDS)}"
 
@@ -110,12 +115,15 @@ def read_request(raw: bytes, names: Callable[[], Sequence[str]]) -> tuple[ArmReq
     for name in ("key", "subject"):
         if name in fields and fields[name] is None:
             raise InvalidArgument(name, None, f"1 to {MAX_TEXT} printable characters")
+    if "context" in fields and not isinstance(fields["context"], dict):
+        raise InvalidArgument("context", fields["context"], "an object with a level of each factor, by name")
     request = ArmRequest(
         _arms("eligible", fields["eligible"], names()) if "eligible" in fields else None,
         fields.get("key"),
         fields.get("subject"),
         whole_number("count", fields.get("count", 1), 1, MAX_DECISIONS),
         _arms("exclude", fields["exclude"], names()) if "exclude" in fields else (),
+        fields.get("context"),
     )
     return request, "count" in fields
 
@@ -141,8 +149,8 @@ def _arm(place: str, given: Any, names: Sequence[str]) -> int:
     raise error
 
 
-def request_schema() -> dict[str, Any]:
-    """The JSON schema of a request; it names no arms, since they come and go."""
+def request_schema(terms: Federation) -> dict[str, Any]:
+    """The JSON schema of a request under these terms; it names no arms, since they come and go."""
     arms = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}}
     text = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT, "pattern": "^[ -~]+$"}
     properties = {
@@ -165,8 +173,37 @@ def request_schema() -> dict[str, Any]:
             "description": "So many decisions, in one transaction; the answer is then a list.",
         },
     }
-    neither = {"not": {"required": ["eligible", "exclude"]}}
-    return {"type": "object", "additionalProperties": False, "properties": properties, **neither}
+    rest: dict[str, Any] = {"not": {"required": ["eligible", "exclude"]}}
+    if terms.context is not None:
+        properties["context"], is_needed = _context_schema(terms.context)
+        rest |= {"required": ["context"]} if is_needed else {}
+    return {"type": "object", "additionalProperties": False, "properties": properties, **rest}
+
+
+def _context_schema(factors: Factors) -> tuple[dict[str, Any], bool]:
+    """That of a context, and whether it must be given."""
+    needed = [it.name for it in factors.factors if UNKNOWN not in it.levels]
+    values = {it.name: {"enum": list(it.levels)} if it.name in needed else _TEXT_OR_NULL for it in factors.factors}
+    schema = {
+        "type": "object",
+        "description": "What is known of the patient: a level of each factor in [federation.context], the same for all "
+        "decisions of the request. What is missing, or no level, counts as `unknown` where the factor has that level, "
+        "and is refused where it has not.",
+        "properties": values,
+        "additionalProperties": False,
+        **({"required": needed} if needed else {}),
+    }
+    return schema, bool(needed)
+
+
+def _example(terms: Federation) -> dict[str, Any]:
+    """The shortest body that these terms accept."""
+    factors = () if terms.context is None else terms.context.factors
+    needed = {it.name: it.levels[0] for it in factors if UNKNOWN not in it.levels}
+    return {"context": needed} if needed else {}
+
+
+_TEXT_OR_NULL: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 
 
 # ---------------------------------------------------------------- reports of rewards
@@ -252,6 +289,7 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
             names.extend(json.dumps(name) for name in agent.arm_names[len(names) : arm + 1])
         return names[arm]
 
+    example = _example(terms)
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
 
     def told(it: DecisionRecord) -> str:
@@ -270,7 +308,7 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         response_model=DecisionBody | DecisionsBody,
         response_description="Use this arm. With `count`: these, in order.",
         responses=bodies.errors(400, 404, 409, 413, 415, 422, 503),
-        openapi_extra=bodies.takes(request_schema(), required=False, example={})
+        openapi_extra=bodies.takes(request_schema(terms), "context" in example, example=example)
         | {"responses": {"201": {"links": {"reward": link}}}},
     )
     async def decide(request: Request) -> Response:
@@ -360,6 +398,7 @@ def _add_one(app: FastAPI, agent: "Agent") -> None:
             counted=it.played,
             late=it.late,
             cancelled=it.cancelled,
+            context=_levels(terms, it),
             reward_until=it.at + window if window else None,
             remembered_until=it.at + window + agent.limits.expire_after,
         )
@@ -377,6 +416,10 @@ def _add_one(app: FastAPI, agent: "Agent") -> None:
         **bodies.ON_DISK,
     )(bodies.without_body(lambda request: agent.cancel(request.path_params["decision_id"])))
     _ = decision
+
+
+def _levels(terms: Federation, it: DecisionRecord) -> dict[str, str] | None:
+    return None if terms.context is None or it.stratum is None else terms.context.levels(it.stratum)
 
 
 def _result(name: str, outcome: Outcome) -> ResultBody:
@@ -400,6 +443,7 @@ _LINE = """One JSON object per line, oldest first, all as of one moment:
 * `id`, `number`, `at` (seconds since 1970), `arm`, `name`
 * `propensity`: the probability of this arm for this request; null: not known
 * `eligible`: numbers of the arms among which it was chosen; null: all that there were
+* `context`: the level of each factor of the terms, as it counts; null: the terms have none
 * `subject`: the same text for the same subject, a keyed hash; null: it had none
 * `rewarded`: a reward came in time. `late`: one came too late. `cancelled`: it was not used
 * `counted`: it counts already, with its reward or the default
@@ -430,7 +474,8 @@ def add_log(app: FastAPI, agent: "Agent") -> None:
     async def log(request: Request) -> Response:
         first = _number(query_of("log", request.scope["query_string"]).get("after", "0"))
         decisions, rewards = await agent.log(first)
-        return StreamingResponse(_lines(decisions, rewards, agent.arm_names), media_type="application/x-ndjson")
+        lines = _lines(decisions, rewards, agent)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
     _ = log
 
@@ -442,14 +487,17 @@ def _number(text: str) -> int:
 
 
 async def _lines(
-    decisions: Sequence[DecisionRecord], rewards: Mapping[str, float], arms: Sequence[str]
+    decisions: Sequence[DecisionRecord], rewards: Mapping[str, float], agent: "Agent"
 ) -> AsyncIterator[bytes]:
+    terms, arms = agent.terms, agent.arm_names
     for start in range(0, len(decisions), _CHUNK):
-        yield b"".join(_line(it, rewards.get(it.id), arms[it.arm]) for it in decisions[start : start + _CHUNK])
+        yield b"".join(
+            _line(it, rewards.get(it.id), arms[it.arm], _levels(terms, it)) for it in decisions[start : start + _CHUNK]
+        )
         await asyncio.sleep(0)  # the application's turn
 
 
-def _line(it: DecisionRecord, reward: float | None, name: str) -> bytes:
+def _line(it: DecisionRecord, reward: float | None, name: str, context: dict[str, str] | None) -> bytes:
     fields = {
         "id": it.id,
         "number": it.number,
@@ -459,6 +507,7 @@ def _line(it: DecisionRecord, reward: float | None, name: str) -> bytes:
         "propensity": it.propensity,
         "eligible": arms_in(it.eligible) if it.eligible else None,
         "subject": it.subject.hex() or None,
+        "context": context,
         "rewarded": it.rewarded,
         "late": it.late,
         "cancelled": it.cancelled,

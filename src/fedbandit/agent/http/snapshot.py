@@ -253,6 +253,7 @@ def _federation_state(site: Site) -> models.FederationState:
         max_decisions_per_day=terms.max_decisions_per_day,
         largest_share=terms.largest_share if terms.counted == "patients" else None,
         guardrails=None if terms.guardrails is None else models.GuardrailsState(**asdict(terms.guardrails)),
+        context=None if terms.context is None else terms.context.plain,
         policy=label_of(terms.policy),
         words=_words_state(terms.words),
         plan=models.PlanState(**asdict(terms.plan), per_site=getattr(terms.policy, "expected_decisions", None)),

@@ -77,6 +77,9 @@ class FederationState(_StateModel):
     guardrails: GuardrailsState | None = Field(
         default=None, description="when an arm is suspended without anybody's word; null: never"
     )
+    context: dict[str, list[str]] | None = Field(
+        default=None, description="factors that a request names a level of, with their levels; null: none"
+    )
     policy: str = Field(description="how arms are chosen, in words")
     words: WordsState = Field(default=WordsState(), description="the words in which people are told")
     plan: PlanState = Field(default=PlanState(), description="what was planned")

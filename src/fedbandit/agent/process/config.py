@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.core.arms import Accepts, unclear_names
 from fedbandit.agent.core.bulletin import MAX_NAME
+from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.federation import Federation, check_trust
 from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.core.history import History, PastRewards, check_history
@@ -254,6 +255,7 @@ class FederationSection(Section):
     largest_share: float | None = None
     shares: _FederationShares | None = None
     guardrails: _GuardrailsSection | None = None
+    context: dict[str, Any] | None = None
     words: _WordsSection = _WordsSection()
     plan: _PlanSection = _PlanSection()
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -310,6 +312,7 @@ def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federati
         max_decisions_per_day=section.max_decisions_per_day,
         shares=_shares(section.shares),
         guardrails=_guardrails(section.guardrails),
+        context=None if section.context is None else Factors.of(section.context),
         max_agents=section.max_agents,
         words=_checked_at("words", lambda: Words(**section.words.model_dump())),
         plan=_checked_at("plan", lambda: Plan(**section.plan.model_dump())),
