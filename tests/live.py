@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from fedbandit import FedBatch
 from fedbandit.agent.core.bulletin import Signed
@@ -15,11 +16,11 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
-from fedbandit.agent.http.api import make_app
-from fedbandit.agent.http.server import http_server
+from fedbandit.agent.http.server import http_server, listening_socket
 from fedbandit.agent.process.config import Address, Neighbour, SiteConfig
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.agent.process.runtime import Agent
+from fedbandit.agent.process.serve import app_of
 
 TERMS = Federation("trial", ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4), max_agents=3)
 NEIGHBOURS = ("east", "south")
@@ -140,7 +141,7 @@ class Served:
 
 
 @contextmanager
-def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, **changes):
+def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, proxy_secret=None, **changes):
     """A real server on loopback.
 
     * ``token``: one with all rights, ``tokens``: each with its own
@@ -159,9 +160,12 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, 
         try:
             driver = Driver(folder, terms, doubts, **changes)
             await driver.start()
-            server = http_server(make_app(driver, tokens))
+            server = http_server(app_of(driver, tokens, proxy_secret))
+            sockets = [bound]
+            if driver.config.proxy is not None and isinstance(driver.config.proxy.peer, Path):
+                sockets.append(listening_socket(driver.config.proxy.peer))
             box.update(driver=driver, server=server, loop=asyncio.get_running_loop())
-            task = asyncio.create_task(server.serve([bound]))
+            task = asyncio.create_task(server.serve(sockets))
             while not server.started and not task.done():
                 await asyncio.sleep(0.005)
         finally:

@@ -747,6 +747,8 @@ def test_the_document(http):
         "restore",
         "state",
         "history",
+        "evidence",
+        "evidence_table",
         "events",
         "rights",
         "healthz",

@@ -276,8 +276,8 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, witness, trust_policy, federation, tls, listen, tokens, decisions, arms, members, "
-            "history, neighbours",
+            "Known: name, data, witness, trust_policy, federation, tls, listen, http, tokens, decisions, arms, "
+            "members, history, neighbours",
         ),
     ],
 )

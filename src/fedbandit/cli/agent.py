@@ -79,14 +79,14 @@ def _run(config: Path, insecure: bool) -> None:
 
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.http.snapshot import INSECURE
-    from fedbandit.agent.process.config import check_insecure, read_tokens
+    from fedbandit.agent.process.config import check_insecure, read_proxy_secret, read_tokens
     from fedbandit.agent.process.runtime import Agent
     from fedbandit.agent.process.serve import serve, try_ports
 
     site = its_config(config)
     check_insecure(site, insecure)
     tls = None if insecure else read_tls(site, datetime.now(UTC))
-    tokens = read_tokens(site)
+    tokens, proxy_secret = read_tokens(site), read_proxy_secret(site)
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with plain_errors():
@@ -97,7 +97,7 @@ def _run(config: Path, insecure: bool) -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(running, tokens, stop)
+        await serve(running, tokens, proxy_secret, stop)
 
     with plain_errors():
         asyncio.run(until_stopped())

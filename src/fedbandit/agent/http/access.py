@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedbandit.agent.http.bodies import MAX_BODY, HttpError, too_large
+from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import is_page
 from fedbandit.agent.process.config import is_token
 from fedbandit.agent.process.rights import ANYBODY, Caller, Right
@@ -76,13 +77,21 @@ class AccessControl:
         app: ASGIApp,
         tokens: Mapping[str, Caller] | None,
         hosts: Iterable[str] | None,
+        url: str | None = None,
+        proxy: ProxyWord | None = None,
     ) -> None:
-        """Admit requests to one of ``hosts`` (None: any) that carry one of the tokens, if there are any."""
+        """Admit requests to one of ``hosts`` (None: any), or to ``url``, whose caller has a token if there are any.
+
+        A caller is also known by the word of ``proxy``.
+        """
         self._app = app
         self._expected = (
             None if tokens is None else [(f"Bearer {token}".encode(), caller) for token, caller in tokens.items()]
         )
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._url, self._at = url, None if url is None else url.partition("://")[2]
+        self._proxy = ProxyWord() if proxy is None else proxy
+        self._once = {**_ONCE, **self._proxy.headers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
@@ -97,9 +106,9 @@ class AccessControl:
     def _check(self, scope: Scope) -> None:
         found: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
-            if name in _ONCE:
+            if name in self._once:
                 if name in found:
-                    header = _ONCE[name]
+                    header = self._once[name]
                     raise HttpError(400, "invalid", f"{header} appears twice in the request", header, "one, or none")
                 found[name] = value
         length = found.get(b"content-length")
@@ -107,15 +116,25 @@ class AccessControl:
         if found.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not _opens_page(scope, found):
             accepted = "none or same-origin; others may open the page at / in a tab"
             raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Sec-Fetch-Site", accepted)
-        scope["caller"] = self._caller(found.get(b"authorization"), scope["path"])
+        proxied = self._proxy.caller(found, scope)
+        if proxied is None:
+            scope["caller"] = self._caller(found.get(b"authorization"), scope["path"])
+        else:
+            _check_page_of_ours(scope, found)
+            scope["caller"] = proxied
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
             raise too_large()
 
     def _check_host(self, host: bytes, origin: bytes | None) -> None:
         called = host.decode("latin-1").lower()
+        if called == self._at:
+            if origin not in (None, str(self._url).encode()):
+                raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Origin", self._url)
+            return
         name = _AUTHORITY.fullmatch(called)
         if name is None or (self._hosts is not None and name[1] not in self._hosts):
-            accepted = ", ".join(sorted(self._hosts or ["HOST", "HOST:PORT"]))
+            ours = [*(self._hosts or ["HOST", "HOST:PORT"]), *([] if self._at is None else [self._at])]
+            accepted = ", ".join(sorted(ours))
             raise HttpError(421, "wrong_host", f"{called!r} is not a name of this agent", "Host", accepted)
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
             raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Origin", called)
@@ -145,6 +164,17 @@ _STRANGER = Caller("", frozenset())
 _FOREIGN_PAGE = "pages from other origins may not call this agent"
 
 
+def _check_page_of_ours(scope: Scope, found: Mapping[bytes, bytes]) -> None:
+    """Refuse a change unless the page itself asks for it.
+
+    A browser adds by itself what a proxy knows a person by, whichever page makes it call: without ``Origin``, nothing
+    says which.
+    """
+    is_ours = b"origin" in found or found.get(b"sec-fetch-site") == b"same-origin"
+    if scope["method"] not in ("GET", "HEAD") and not is_ours:
+        raise HttpError(403, "wrong_origin", "a change must come from the page of this agent", "Origin", "its origin")
+
+
 def _opens_page(scope: Scope, found: Mapping[bytes, bytes]) -> bool:
     """Whether a browser follows a link to the page: in a tab, not in a frame."""
     kind = found.get(b"sec-fetch-mode"), found.get(b"sec-fetch-dest")
@@ -159,6 +189,9 @@ def caller_of(request: Request) -> Caller:
 def check_right(right: Right | None, caller: Caller) -> None:
     """Refuse a caller without this right."""
     if right is not None and right not in caller.rights:
+        if caller.way == "proxy":
+            says = f"none of the groups of {caller.name} has the right {right!r}"
+            raise HttpError(403, "forbidden", says, None, f"a member of a group with the right {right!r}")
         raise HttpError(
             403,
             "forbidden",

@@ -35,6 +35,7 @@ from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.evidence import add_evidence
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
+from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import add_page
 from fedbandit.agent.process.rights import Caller, Right
 from fedbandit.checks import InvalidArgument
@@ -44,7 +45,11 @@ if TYPE_CHECKING:
 
 
 def make_app(
-    agent: "Agent", tokens: Mapping[str, Caller] | None = None, hosts: Iterable[str] | None = LOOPBACK
+    agent: "Agent",
+    tokens: Mapping[str, Caller] | None = None,
+    hosts: Iterable[str] | None = LOOPBACK,
+    url: str | None = None,
+    proxy: ProxyWord | None = None,
 ) -> FastAPI:
     """The HTTP API of an agent.
 
@@ -52,6 +57,7 @@ def make_app(
       right; None: anyone has all rights
     * ``hosts``: accepted host names, without port; IPv6 addresses in brackets. None: any, for a server that other
       machines reach: a web page that resolves its own name to it knows no token
+    * ``url``: what browsers call it through a proxy; ``proxy``: one that is trusted to say who calls
     """
     check_tokens(tokens or ())  # now: the framework builds the middleware at the first request
     # No pages for the OpenAPI document: they load scripts from other servers.
@@ -67,7 +73,8 @@ def make_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = _Direct
-    app.add_middleware(AccessControl, tokens=tokens, hosts=None if hosts is None else tuple(hosts))
+    names = None if hosts is None else tuple(hosts)
+    app.add_middleware(AccessControl, tokens=tokens, hosts=names, url=url, proxy=proxy)
     metrics = Metrics()
     bodies.answer_errors(app)
     add_decisions(app, agent, metrics)

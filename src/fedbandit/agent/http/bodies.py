@@ -48,6 +48,7 @@ Code = Literal[
     "unknown_decision",
     "unknown_member",
     "unsupported_type",
+    "untrusted_proxy",
     "window_over",
     "wrong_host",
     "wrong_origin",
@@ -167,7 +168,7 @@ def error_of(error: Exception) -> HttpError:
 MEANINGS = {
     400: "The body is not JSON, or is incomplete; or a header appears twice.",
     401: "The token is missing or wrong.",
-    403: "The token lacks the right, or a web page from another origin called.",
+    403: "The caller lacks the right, a web page from another origin called, or no trusted proxy says who calls.",
     404: "Not found, or no longer there.",
     405: "The path does not accept this method.",
     409: "The state of the agent does not allow it; the message says why.",

@@ -7,8 +7,11 @@ the disk; a strict Content-Security-Policy stands on every answer.
 
 import asyncio
 import contextlib
+import os
 import socket
+import stat
 from collections.abc import Generator, Mapping
+from errno import EACCES
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +29,7 @@ from fedbandit.agent.http.bodies import HttpError
 
 CONNECTION = "fedbandit.connection"
 """The extension of a request with which an application may ``abort`` the connection, with all that waits to be sent,
-or ``narrow`` it, so that little waits."""
+or ``narrow`` it, so that little waits, and what it is: ``over_socket`` of this machine."""
 
 NARROW = 2**14
 """The bytes that wait in a narrow connection, about; by itself the system takes megabytes."""
@@ -59,7 +62,9 @@ class BoundedHttp(HttpToolsProtocol):
         """Set the deadline of a request."""
         self._size, self._under_way = 0, True
         super().on_message_begin()
-        self.scope["extensions"] = {CONNECTION: {"abort": self.transport.abort, "narrow": self._narrow}}
+        over_socket = self.transport.get_extra_info("socket").family == socket.AF_UNIX
+        mine: dict[object, object] = {"abort": self.transport.abort, "narrow": self._narrow, "over_socket": over_socket}
+        self.scope["extensions"] = {CONNECTION: mine}
 
     def on_message_complete(self) -> None:
         """Drop the deadline: the request is complete."""
@@ -174,6 +179,38 @@ def listening(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def listening_socket(path: Path) -> socket.socket:
+    """A unix socket that listens, for its owner and group; one that nobody listens at any more is replaced.
+
+    Whoever may write in its folder could put a socket of his own there, to which people would sign in.
+    """
+    if path.parent.stat().st_mode & stat.S_IWOTH:
+        raise PermissionError(EACCES, f"everybody may write in {path.parent}: chmod o-w {path.parent}")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket() and not _is_answered(path):
+            path.unlink()
+        before = os.umask(0o117)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_answered(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dialling:
+        try:
+            dialling.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        return True
 
 
 # ---------------------------------------------------------------- files of the page

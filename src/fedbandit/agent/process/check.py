@@ -129,7 +129,10 @@ def _tokens(config: SiteConfig) -> Iterator[CheckResult]:
         yield CheckResult("ok", "tokens", "none: every process on this machine has all rights")
         return
     wrong = False
-    for about, path, _ in files:
+    secrets = [(about, path) for about, path, _ in files]
+    if config.proxy is not None and config.proxy.secret_file is not None:
+        secrets.append(("http.trusted_proxy.secret_file", config.proxy.secret_file))
+    for about, path in secrets:
         try:
             read_token(f"{config.path}: {about}", path)
         except ConfigError as error:

@@ -4,10 +4,10 @@ Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -155,6 +155,24 @@ class NamedToken:
 
 
 @dataclass(frozen=True)
+class TrustedProxy:
+    """A reverse proxy that says in headers who calls.
+
+    * ``peer``: the loopback address from which it calls, or the unix socket at which the agent listens for it alone
+    * ``groups``: the rights of each group; others have none
+    * ``secret_file``: holds what the proxy sends with every request; needed on loopback, where anybody may connect
+    * ``sign_out``: the proxy's path that ends a person's session there
+    """
+
+    peer: IPv4Address | IPv6Address | Path
+    groups: Mapping[str, Rights]
+    user_header: str
+    groups_header: str
+    secret_file: Path | None = None
+    sign_out: str | None = None
+
+
+@dataclass(frozen=True)
 class SiteConfig:
     """The checked content of a site's file.
 
@@ -168,6 +186,7 @@ class SiteConfig:
       ``not_linked``: those of them that the file lists as neighbours
     * ``witness``: a folder in memory that outlives the process (``disk.witness``); None: one that the system has
     * ``history``: what is known of the arms from before the federation
+    * ``url``: what browsers call the agent through a proxy; ``proxy``: one that is trusted to say who calls
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
     """
@@ -191,6 +210,8 @@ class SiteConfig:
     witness: Path | None = None
     named: tuple[NamedToken, ...] = ()
     history: History | None = None
+    url: str | None = None
+    proxy: TrustedProxy | None = None
 
 
 # ---------------------------------------------------------------- the terms: [federation]
@@ -420,10 +441,13 @@ class _ListenSection(Section):
     token_file: _FileName | None = None
 
 
+_Rights = Annotated[list[str], AfterValidator(lambda v: sorted(rights_from(v)))]
+
+
 class _NamedTokenSection(Section):
     name: Annotated[str, AfterValidator(person_name)]
     file: _FileName
-    rights: Annotated[list[str], AfterValidator(lambda v: sorted(rights_from(v)))]
+    rights: _Rights
 
 
 class _TokensSection(Section):
@@ -431,6 +455,85 @@ class _TokensSection(Section):
     viewer: _FileName | None = None
     operator: _FileName | None = None
     named: list[_NamedTokenSection] = Field(default_factory=list[_NamedTokenSection])
+
+
+_URL = re.compile(r"(?P<scheme>https?)://(?P<address>[^\s/@?#]+)")
+
+_DEFAULT_PORTS = {"https": ":443", "http": ":80"}
+
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+USER_HEADER, GROUPS_HEADER = "X-Forwarded-User", "X-Forwarded-Groups"
+"""As oauth2-proxy calls them."""
+
+_TAKEN_HEADERS = ("host", "origin", "authorization", "cookie", "content-type", "content-length", "x-proxy-secret")
+
+_SOCKET = "unix:"
+
+LONGEST_SOCKET = 100
+"""The most bytes of the path of a unix socket; the system takes 107."""
+
+
+def _url(value: str) -> str:
+    """The address at which browsers find the agent, as they send it in ``Origin``."""
+    found = _URL.fullmatch(value)
+    accepted = "a URL without a path, such as 'https://north.example.org'; http:// with a loopback address only"
+    if found is None:
+        raise InvalidArgument("", value, accepted)
+    scheme, given = found["scheme"], found["address"].lower()
+    netloc = given.removesuffix(_DEFAULT_PORTS[scheme])
+    try:
+        at = address(netloc if re.search(r":[0-9]+$", netloc) else f"{netloc}:1")
+    except InvalidArgument:
+        raise InvalidArgument("", value, accepted) from None
+    if scheme == "http" and not at.is_loopback:
+        raise InvalidArgument("", value, accepted)
+    return f"{scheme}://{netloc}"
+
+
+def _header(value: str) -> str:
+    if _HEADER.fullmatch(value) is None or value.lower() in _TAKEN_HEADERS:
+        accepted = "a header of letters, digits and hyphens that means nothing else, such as 'X-Forwarded-User'"
+        raise InvalidArgument("", value, accepted)
+    return value
+
+
+def _peer(value: str) -> str:
+    """Where a trusted proxy calls from."""
+    accepted = f"'{_SOCKET}PATH', a socket at which the agent listens for the proxy, or a loopback address, '127.0.0.1'"
+    if value.startswith(_SOCKET):
+        if 0 < len(value[len(_SOCKET) :].encode()) <= LONGEST_SOCKET and "\0" not in value:
+            return value
+    else:
+        try:
+            if ip_address(value).is_loopback:
+                return value
+        except ValueError:
+            pass
+    raise InvalidArgument("", value, accepted)
+
+
+def _path_of_url(value: str) -> str:
+    if re.fullmatch(r"/[!-~]*", value) is None or value.startswith("//"):
+        raise InvalidArgument("", value, "a path of the proxy, such as '/oauth2/sign_out'")
+    return value
+
+
+_Header = Annotated[str, AfterValidator(_header)]
+
+
+class _ProxySection(Section):
+    peer: Annotated[str, AfterValidator(_peer)]
+    user_header: _Header = USER_HEADER
+    groups_header: _Header = GROUPS_HEADER
+    secret_file: _FileName | None = None
+    sign_out: Annotated[str, AfterValidator(_path_of_url)] | None = None
+    groups: dict[str, _Rights]
+
+
+class _HttpSection(Section):
+    url: Annotated[str, AfterValidator(_url)] | None = None
+    trusted_proxy: _ProxySection | None = None
 
 
 class _DecisionsSection(Section):
@@ -471,6 +574,7 @@ class _SiteFile(Section):
     federation: FederationSection
     tls: _TlsSection | None = None
     listen: _ListenSection = _ListenSection()
+    http: _HttpSection = _HttpSection()
     tokens: _TokensSection = _TokensSection()
     decisions: _DecisionsSection = _DecisionsSection()
     arms: _ArmsSection = _ArmsSection()
@@ -520,6 +624,20 @@ def read_config(path: Path) -> SiteConfig:
         witness=None if file.witness is None else folder / file.witness,
         named=tuple(NamedToken(it.name, folder / it.file, rights_from(it.rights)) for it in file.tokens.named),
         history=history,
+        url=file.http.url,
+        proxy=file.http.trusted_proxy and _proxy_of(file.http.trusted_proxy, folder),
+    )
+
+
+def _proxy_of(section: _ProxySection, folder: Path) -> TrustedProxy:
+    given = section.peer
+    return TrustedProxy(
+        peer=folder / given.removeprefix(_SOCKET) if given.startswith(_SOCKET) else ip_address(given),
+        groups={name: rights_from(rights) for name, rights in section.groups.items()},
+        user_header=section.user_header,
+        groups_header=section.groups_header,
+        secret_file=None if section.secret_file is None else folder / section.secret_file,
+        sign_out=section.sign_out,
     )
 
 
@@ -561,12 +679,14 @@ def _contradictions(file: _SiteFile) -> Iterator[str]:
         yield str(InvalidArgument("listen.http", str(listen.http), accepted))
     elif not can_decide and (tokens.viewer or tokens.operator or tokens.named):
         yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
-    taken = [TOKEN_FILE, *ROLES]
+    taken = [*taken_names()]
     for i, it in enumerate(tokens.named):
         if it.name in taken:
-            accepted = f"different from the others' and from {', '.join((TOKEN_FILE, *ROLES))}"
+            accepted = f"different from the others' and from {', '.join(taken_names())}"
             yield str(InvalidArgument(f"tokens.named[{i}].name", it.name, accepted))
         taken.append(it.name)
+    if file.http.trusted_proxy is not None:
+        yield from _wrong_proxy(file, file.http.trusted_proxy, bool(can_decide))
     if listen.gossip == listen.http and listen.http.port != 0:
         yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
     if file.name in file.members.refuse:
@@ -582,6 +702,24 @@ def _contradictions(file: _SiteFile) -> Iterator[str]:
             yield f"'neighbours[{i}].address' is missing: only a link that this site dials can go through a proxy"
         if neighbour.address is None and listen.gossip is None:
             yield f"'neighbours[{i}].address' is missing: without listen.gossip nobody can dial this site"
+
+
+def _wrong_proxy(file: _SiteFile, proxy: _ProxySection, can_decide: bool) -> Iterator[str]:
+    if file.http.url is None:
+        yield "'http.url' is missing: the address at which browsers reach this agent through its trusted proxy"
+    if not can_decide:
+        yield "'tokens.application' is missing: whoever does not come through the trusted proxy needs a token"
+    if not proxy.peer.startswith(_SOCKET) and proxy.secret_file is None:
+        yield (
+            "'http.trusted_proxy.secret_file' is missing: every user of this machine can connect from "
+            f"{proxy.peer}; or let the proxy call at a unix socket"
+        )
+    if proxy.user_header.lower() == proxy.groups_header.lower():
+        accepted = "different from http.trusted_proxy.user_header"
+        yield str(InvalidArgument("http.trusted_proxy.groups_header", proxy.groups_header, accepted))
+    if not proxy.groups or any("," in name for name in proxy.groups):
+        accepted = "names without commas, each with its roles and rights"
+        yield str(InvalidArgument("http.trusted_proxy.groups", [*proxy.groups], accepted))
 
 
 def _refuse(path: Path, mistakes: list[str]) -> None:
@@ -636,6 +774,11 @@ TOKEN_FILE = "token_file"  # noqa: S105 - a name
 """Who calls with the token of ``listen.token_file``."""
 
 
+def taken_names() -> tuple[str, ...]:
+    """Names that no person has: those of tokens without a person."""
+    return TOKEN_FILE, *ROLES
+
+
 def read_tokens(config: SiteConfig) -> dict[str, Caller] | None:
     """Who calls with each token; ``None`` if callers need none, and have all rights."""
     tokens: dict[str, Caller] = {}
@@ -655,6 +798,13 @@ def token_files(config: SiteConfig) -> Iterator[tuple[str, Path, Caller]]:
         yield f"tokens.{role}", path, Caller(role, ROLES[role])
     for i, it in enumerate(config.named):
         yield f"tokens.named[{i}]", it.file, Caller(it.name, it.rights)
+
+
+def read_proxy_secret(config: SiteConfig) -> str | None:
+    """What the trusted proxy sends with every request; None: nothing."""
+    if config.proxy is None or config.proxy.secret_file is None:
+        return None
+    return read_token(f"{config.path}: http.trusted_proxy.secret_file", config.proxy.secret_file)
 
 
 def token_with(config: SiteConfig, right: Right) -> str | None:

@@ -32,8 +32,8 @@ an operator reads the log: it has raw rewards."""
 
 LONGEST_NAME = 64
 
-Way = Literal["token", "no token"]
-"""How a caller is known: by a token, or not at all, since the agent requires none."""
+Way = Literal["token", "proxy", "no token"]
+"""How a caller is known: by a token, by the word of a trusted proxy, or not at all, since the agent requires none."""
 
 
 @dataclass(frozen=True)

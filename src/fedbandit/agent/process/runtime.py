@@ -103,6 +103,7 @@ class Agent:
         """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
         self.config, self._tls = config, tls
         self.refusals = Refusals(_LOG, time.monotonic)
+        self.refused_callers = Refusals(_LOG, time.monotonic)
         self._listener: Listener | None = None
         self._random, self._started, self._began = secrets.SystemRandom(), time.time(), time.monotonic()
         self._problem: str | None = "starting"

@@ -4,13 +4,17 @@ import asyncio
 import logging
 import socket
 from collections.abc import Coroutine, Mapping
+from pathlib import Path
+
+from fastapi import FastAPI
 
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.state_files import may_be_there
 from fedbandit.agent.gossip.listener import listening as listening_for_neighbours
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.http.server import http_server, listening
+from fedbandit.agent.http.proxy import ProxyWord
+from fedbandit.agent.http.server import http_server, listening, listening_socket
 from fedbandit.agent.process.config import Address, SiteConfig
 from fedbandit.agent.process.rights import Caller
 from fedbandit.agent.process.runtime import Agent
@@ -25,32 +29,43 @@ def try_ports(config: SiteConfig) -> None:
     """
     if may_be_there(config.data / STATE_FILE):
         return
-    _listener(config).close()
+    _close(_listeners(config), config)
     if config.gossip is None:
         return
     for listener in listening_for_neighbours(config.gossip):
         listener.close()
 
 
-async def serve(agent: Agent, tokens: Mapping[str, Caller] | None, stop: asyncio.Event) -> None:
+async def serve(
+    agent: Agent, tokens: Mapping[str, Caller] | None, proxy_secret: str | None, stop: asyncio.Event
+) -> None:
     """Run an agent until ``stop`` is set."""
     try:
-        with _listener(agent.config) as listener:
-            await _serve_at(listener, agent, tokens, stop)
+        listeners = _listeners(agent.config)
+        try:
+            await _serve_at(listeners, agent, app_of(agent, tokens, proxy_secret), stop)
+        finally:
+            _close(listeners, agent.config)
     finally:
         await _in_any_case(agent.stop())
         _LOG.info("stopped")
 
 
-async def _serve_at(
-    listener: socket.socket, agent: Agent, tokens: Mapping[str, Caller] | None, stop: asyncio.Event
-) -> None:
-    host, http_port = agent.config.http.host, listener.getsockname()[1]
+def app_of(agent: Agent, tokens: Mapping[str, Caller] | None, proxy_secret: str | None) -> FastAPI:
+    """Its HTTP API, for callers by the names and through the proxy that its configuration names."""
+    config = agent.config
+    host = config.http.host
     # Other machines may call the agent by any name; ``read_config`` then requires tokens.
-    hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
-    http = http_server(make_app(agent, tokens, hosts))
+    hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if config.http.is_loopback else None
+    proxy = ProxyWord(config.proxy, proxy_secret, agent.refused_callers.count)
+    return make_app(agent, tokens, hosts, config.url, proxy)
+
+
+async def _serve_at(listeners: list[socket.socket], agent: Agent, app: FastAPI, stop: asyncio.Event) -> None:
+    host, http_port = agent.config.http.host, listeners[0].getsockname()[1]
+    http = http_server(app)
     await agent.start()
-    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    serving = asyncio.create_task(http.serve(sockets=listeners))
     port = agent.gossip_port
     gossip = "nobody can dial this agent" if port is None else f"neighbours on port {port}"
     _LOG.info("ready: http://%s for the application, %s", Address(host, http_port), gossip)
@@ -74,8 +89,25 @@ async def _in_any_case(closing: Coroutine[None, None, None]) -> None:
     task.result()
 
 
-def _listener(config: SiteConfig) -> socket.socket:
+def _listeners(config: SiteConfig) -> list[socket.socket]:
+    """For the application, and for a proxy that has a socket of its own."""
     try:
-        return listening(config.http.host, config.http.port)
+        application = listening(config.http.host, config.http.port)
     except OSError as error:
         raise OSError(f"cannot listen for the application on {config.http}: {error.strerror or error}") from None
+    path = None if config.proxy is None else config.proxy.peer
+    if not isinstance(path, Path):
+        return [application]
+    try:
+        return [application, listening_socket(path)]
+    except OSError as error:
+        application.close()
+        raise OSError(f"cannot listen for the trusted proxy at {path}: {error.strerror or error}") from None
+
+
+def _close(listeners: list[socket.socket], config: SiteConfig) -> None:
+    """Close them; a unix socket leaves no file behind, which would look as if somebody listened."""
+    for listener in listeners:
+        listener.close()
+    if config.proxy is not None and isinstance(config.proxy.peer, Path):
+        config.proxy.peer.unlink(missing_ok=True)
