@@ -278,7 +278,7 @@ EXPERIMENT = {
     "problem": {"rewards": "bernoulli", "num_arms": 2},
     "policies": [{"kind": "fed_batch", "epsilon": 1.0}],
 }
-SITE = {"federation", "tls", "listen", "tokens", "neighbours", "trust_policy", "history"}
+SITE = {"federation", "tls", "listen", "http", "tokens", "neighbours", "trust_policy", "history"}
 
 
 @pytest.mark.parametrize("block", of("toml", "own-rewards.md", "evaluate.md"), ids=place)
