@@ -24,8 +24,9 @@ from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.http import events, server
 from fedbandit.agent.http.bodies import HttpError
+from fedbandit.agent.http.past import History, Past, Rates
 from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
-from fedbandit.agent.http.snapshot import History, Past, Rates, point_of, site_state
+from fedbandit.agent.http.snapshot import point_of, site_state
 from fedbandit.agent.http.state import HistoryPoint, SiteState
 from fedbandit.agent.process.rights import ROLES
 from fedbandit.checks import InvalidArgument

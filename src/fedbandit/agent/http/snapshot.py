@@ -2,12 +2,9 @@
 
 import re
 from base64 import b64encode
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from math import sqrt
-from typing import NamedTuple
 
 from fedbandit.agent.core.answer import Answer, Interval, intervals_of, losses_of
 from fedbandit.agent.core.arms import ArmChange, resumes
@@ -23,95 +20,10 @@ from fedbandit.agent.gossip.signatures import fingerprint
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http import state as models
 from fedbandit.agent.http.bodies import HttpError
-from fedbandit.agent.http.events import Feed
 from fedbandit.policies.registry import label_of
 from fedbandit.privacy.noise import from_grid
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
-
-# ---------------------------------------------------------------- how the numbers moved since the process started
-
-
-MOST = 500
-"""The most points."""
-
-EVERY = 2.0
-"""Seconds between points, at least."""
-
-
-class History:
-    """Points in the order of time. Their spacing grows with the root of their age; the first one stays."""
-
-    def __init__(self, most: int = MOST) -> None:
-        """Hold ``most`` points at most."""
-        self._most = most
-        self._points: list[models.HistoryPoint] = []
-
-    @property
-    def points(self) -> Sequence[models.HistoryPoint]:
-        """The points, oldest first."""
-        return self._points
-
-    def add(self, point: models.HistoryPoint) -> bool:
-        """Add a point; False where it says nothing new, or comes too soon after the last one."""
-        if self._points:
-            last = self._points[-1]
-            if point.at < last.at + EVERY or point.model_copy(update={"at": last.at}) == last:
-                return False
-        self._points.append(point)
-        if len(self._points) > self._most:
-            del self._points[self._least_missed()]
-        return True
-
-    def _least_missed(self) -> int:
-        """The point whose gap, if it goes, is the smallest for its age; never the first or the last."""
-        points, now = self._points, self._points[-1].at
-        return min(
-            range(1, len(points) - 1),
-            key=lambda i: (points[i + 1].at - points[i - 1].at) / sqrt(now - points[i].at),
-        )
-
-
-# ---------------------------------------------------------------- rates
-
-
-OVER = 60.0
-"""Seconds over which a rate is measured."""
-
-
-class _Seen(NamedTuple):
-    at: float
-    decisions: int
-    rewards: int
-
-
-class Rates:
-    """Counts of the last minute."""
-
-    def __init__(self) -> None:
-        """Nothing was seen yet."""
-        self._seen: deque[_Seen] = deque()
-
-    def look(self, at: float, decisions: int, rewards: int) -> None:
-        """The counts at a time; both only grow, but for a site that was loaded again: then they begin anew."""
-        last = self._seen[-1] if self._seen else None
-        if last is not None and (at < last.at or decisions < last.decisions or rewards < last.rewards):
-            self._seen.clear()
-        self._seen.append(_Seen(at, decisions, rewards))
-        while len(self._seen) > 2 and self._seen[1].at <= at - OVER:
-            self._seen.popleft()
-
-    @property
-    def per_minute(self) -> tuple[float, float]:
-        """Decisions and rewards per minute; 0 before the second look."""
-        if len(self._seen) < 2:
-            return 0.0, 0.0
-        first, last = self._seen[0], self._seen[-1]
-        minutes = (last.at - first.at) / 60.0
-        if minutes <= 0.0:
-            return 0.0, 0.0
-        return (last.decisions - first.decisions) / minutes, (last.rewards - first.rewards) / minutes
-
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -328,12 +240,16 @@ def interval_body(it: Interval | None) -> models.IntervalBody | None:
 
 def point_of(site: Site, at: float) -> models.HistoryPoint:
     """A site as its history shows it: a part of what the state shows."""
+    low, high = site.terms.low, site.terms.high
     around = [_around(*it, site.terms) for it in zip(site.theta, site.errors, site.radius, strict=True)]
+    always = [intervals_of(*it, high - low, low, high)[1] for it in zip(site.theta, site.errors, strict=True)]
     return models.HistoryPoint(
         at=at,
         estimates=list(site.theta),
         lows=[None if it is None else it.low for it in around],
         highs=[None if it is None else it.high for it in around],
+        always_lows=[None if it is None else it.low for it in always],
+        always_highs=[None if it is None else it.high for it in always],
         own_means=list(site.own_means),
         pulls=[tried - past for tried, past in zip(site.tried, site.history, strict=True)],
         decisions=site.decided,
@@ -532,30 +448,3 @@ def _statement(it: Signed) -> models.StatementBody:
 
 def _base64(content: bytes) -> str:
     return b64encode(content).decode()
-
-
-# ---------------------------------------------------------------- the course of a process, for its page
-
-
-class Past:
-    """Rates of the last minute, and the history: noted once a second, so neither decisions nor rewards wait for it."""
-
-    def __init__(self, started: float, feed: Feed) -> None:
-        """Nothing has happened; new points go to the feed, too."""
-        self._started, self._feed = started, feed
-        self._rates, self._history = Rates(), History()
-
-    def note(self, point: models.HistoryPoint, reported: int) -> None:
-        """Keep what the page draws over time, and how many rewards have been reported; it is on disk."""
-        self._rates.look(point.at, point.decisions, reported)
-        if self._history.add(point):
-            self._feed.point(point)
-
-    @property
-    def per_minute(self) -> tuple[float, float]:
-        """Decisions and rewards of the last minute."""
-        return self._rates.per_minute
-
-    def history(self, arms: tuple[str, ...]) -> models.HistoryBody:
-        """The response of ``GET /v1/history``."""
-        return models.HistoryBody(started=self._started, arms=list(arms), points=list(self._history.points))

@@ -199,6 +199,10 @@ class HistoryPoint(_StateModel):
     estimates: list[float | None] = Field(description="the estimate of each arm; null while it is unknown here")
     lows: list[float | None] = Field(description="the lower ends of their 95 % intervals, or margins")
     highs: list[float | None] = Field(description="the upper ends")
+    always_lows: list[float | None] = Field(
+        default=[], description="the lower ends of the 95 % intervals that hold at all times at once; null without one"
+    )
+    always_highs: list[float | None] = Field(default=[], description="the upper ends")
     own_means: list[float | None] = Field(description="the means of this site's own releases alone")
     pulls: list[int] = Field(description="decisions for each arm")
     decisions: int = Field(description="decisions handed out since the data folder was created")
@@ -206,12 +210,12 @@ class HistoryPoint(_StateModel):
 
 
 class HistoryBody(_StateModel):
-    """How the numbers moved since this process started."""
+    """How the numbers moved since the data folder was created."""
 
     started: float = Field(description="when this process started, in seconds since 1970")
     arms: list[str] = Field(description="names of the arms that this site knows now; older points may have fewer")
     points: list[HistoryPoint] = Field(
-        description="at most 500, oldest first; the older they are, the further apart they lie"
+        description="at most 500, fewer of more than 50 arms; oldest first, and the older, the further apart they lie"
     )
 
 

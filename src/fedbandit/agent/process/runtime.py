@@ -36,6 +36,7 @@ from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.trail import Deed
 from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.history_file import HISTORY_FILE, HistoryFile
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.secret_files import read_public
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
@@ -47,8 +48,8 @@ from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
 from fedbandit.agent.http.evidence import evidence_body
+from fedbandit.agent.http.past import Past, Whose
 from fedbandit.agent.http.snapshot import (
-    Past,
     arms_body,
     certificate_warning,
     change_body,
@@ -77,6 +78,9 @@ PUBLISHED_EVERY = 1.0
 
 SAVED_EVERY = 3.0
 """Seconds between two writes of the board: what is lost of it, neighbours send again."""
+
+HISTORY_EVERY = 60.0
+"""Seconds between two writes of the history: what a crash may lose of it, which nobody but people read."""
 
 SETTLES = 2.0
 """Seconds that an agent waits after all neighbours have answered, and after the time in which the witness of another
@@ -131,7 +135,8 @@ class Agent:
         self._news = asyncio.Event()
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.feed = Feed(self._watched, self._trouble, "state")
-        self._past = Past(self._started, self.feed)
+        self._past = Past(self._started, self.feed, HistoryFile(config.data / HISTORY_FILE))
+        self._load_history()
         refused = self.refusals.count
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random, self._noted, refused)
         self._is_revoked = self.links.is_revoked
@@ -318,7 +323,7 @@ class Agent:
         if self._listener is not None:  # only now: a neighbour that calls before it is known here would be refused
             self._listener.start()
         work = self._keep_house(), self._watch_configuration(), self._keep_publishing(), self._keep_board()
-        self._tasks = [asyncio.create_task(it) for it in work]
+        self._tasks = [asyncio.create_task(it) for it in (*work, self._keep_history())]
         self._said.notice(await self.site.shown(self._warnings))
         self._problem = None
 
@@ -343,6 +348,8 @@ class Agent:
         await self.hang_up()
         with suppress(JournalError):
             await self._save_board()
+        with suppress(JournalError, OSError):
+            self._past.save(self._whose, self._past.points)
         self.site.close()
         self._witness.close()
 
@@ -433,6 +440,36 @@ class Agent:
 
     async def _save_board(self) -> None:
         await self.site.take(lambda site: site.board_rows())
+
+    # ---------------------------------------------------------------- the history
+
+    @property
+    def _whose(self) -> Whose:
+        return Whose(self.config.name, self.terms.digest(), self.site.arm_names)
+
+    def _load_history(self) -> None:
+        try:
+            self._past.load(self._whose, self._clock.peek())
+        except OSError as error:
+            _LOG.error("%s: the history cannot be read, and begins anew: %s", HISTORY_FILE, error.strerror or error)
+
+    async def _keep_history(self) -> None:
+        """Write what is new of the history, in a thread: nobody waits for it."""
+        said = None
+        while True:
+            await asyncio.sleep(HISTORY_EVERY)
+            try:
+                await asyncio.to_thread(self._past.save, self._whose, self._past.points)
+                said = None
+            except JournalError:
+                continue  # house-keeping says so
+            except Exception as error:  # this task must survive any error
+                if str(error) != said:
+                    said = str(error)
+                    words = getattr(error, "strerror", None) or error
+                    _LOG.error("the history was not written: %s", words, exc_info=not isinstance(error, OSError))
+
+    # ---------------------------------------------------------------- bulletins on their way
 
     def _noted(self, neighbour: str, at: float, sent: bool, site: str) -> None:
         """A bulletin has gone over a link."""
