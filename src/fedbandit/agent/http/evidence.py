@@ -125,7 +125,11 @@ def add_evidence(app: FastAPI, agent: "Agent") -> None:
     }
 
     async def read(request: Request, operation: str) -> models.EvidenceBody:
-        return await agent.evidence(query_of(operation, request.scope["query_string"]).get("reference"))
+        reference = query_of(operation, request.scope["query_string"]).get("reference")
+        try:
+            return await agent.evidence(reference)
+        except InvalidArgument as error:
+            raise bodies.HttpError(404, "unknown_arm", str(error), "reference", error.accepted) from None
 
     async def evidence(request: Request) -> Response:
         return bodies.json_response(await read(request, "evidence"))
@@ -136,7 +140,7 @@ def add_evidence(app: FastAPI, agent: "Agent") -> None:
         summary="Every site's estimates beside the average",
         description="What a forest plot shows: of each arm, and of each other arm against a reference.",
         response_model=models.EvidenceBody,
-        responses=bodies.errors(422, 503),
+        responses=bodies.errors(404, 422, 503),
         openapi_extra={"parameters": [reference]},
     )(evidence)
 
@@ -151,6 +155,6 @@ def add_evidence(app: FastAPI, agent: "Agent") -> None:
         "whose site is empty.",
         response_class=Response,
         responses={200: {"description": "A table.", "content": {"text/csv": {"schema": {"type": "string"}}}}}
-        | bodies.errors(422, 503),
+        | bodies.errors(404, 422, 503),
         openapi_extra={"parameters": [reference]},
     )(evidence_table)
