@@ -23,6 +23,7 @@ from fedbandit.cli import app
 from fedbandit.evaluation import Log, LogError, LoggedDecision, evaluate, read_log, target
 from fedbandit.evaluation.estimates import usable
 from fedbandit.evaluation.exports import bandit_feedback, vowpal_wabbit, write_vowpal_wabbit
+from fedbandit.evaluation.target import TargetError
 from fedbandit.rules import off_policy
 from fedbandit.testing.memory_network import MemoryNetwork
 
@@ -235,6 +236,82 @@ def test_a_policy_among_the_eligible_arms():
     assert target("always b", ("a", "b", "c")).among((0, 2)) is None
 
 
+def by_age(tmp_path, text):
+    path = tmp_path / "by_age.toml"
+    path.write_text(text)
+    return str(path)
+
+
+BY_AGE = """
+[shares]
+a = 1
+[[strata]]
+context = { age = "old", renal = "bad" }
+shares = { b = 0.5, c = 0.5 }
+[[strata]]
+context = { age = "old" }
+shares = { b = 1 }
+"""
+FACTORS = {"age": ("old", "young"), "renal": ("bad", "good")}
+
+
+def test_a_policy_by_context(tmp_path):
+    """The first entry that fits counts, and ``shares`` where none does."""
+    policy = target(by_age(tmp_path, BY_AGE), ("a", "b", "c"), FACTORS)
+    old, bad = ("age", "old"), ("renal", "bad")
+    assert policy.among(None, (("age", "young"), bad)) == policy.among(None) == (1.0, 0.0, 0.0)
+    assert policy.among(None, (old, ("renal", "good"))) == policy.among(None, (old,)) == (0.0, 1.0, 0.0)
+    assert policy.among((0, 2), (old, bad)) == (0.0, 0.0, 1.0)
+    assert policy.among((0, 2), (old,)) is None
+    assert policy.given == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (('age = "old" ', 'aged = "old" '), r"strata\[1\].context.aged must be one of the log's: age, renal"),
+        (
+            ('age = "old" ', 'age = "olde" '),
+            r"strata\[1\].context.age must be a level that some decision has: old, young",
+        ),
+        (('{ age = "old" }', "{}"), r"strata\[1\].context must be one factor or more"),
+        (("b = 1", "b = 0.9"), r"strata\[1\].shares must be numbers that sum to 1"),
+        (("b = 1", "d = 1"), r"strata\[1\].shares must be an arm"),
+    ],
+)
+def test_a_policy_by_context_that_cannot_be_is_refused(tmp_path, change, says):
+    with pytest.raises(TargetError, match=says):
+        target(by_age(tmp_path, BY_AGE.replace(*change)), ("a", "b", "c"), FACTORS)
+
+
+def test_a_log_with_contexts_tells_what_each_stratum_would_have_gained(tmp_path):
+    """Half of 2,000 uniform decisions are old: b is right for 0.9 of them, a for the others. (5 sd.)"""
+    draw = Random(5)  # noqa: S311
+    rows = []
+    for _ in range(2000):
+        old, arm = draw.random() < 0.5, draw.randrange(2)
+        context = {"age": "old" if old else "young"}
+        rows.append(line(arm, 0.5, float(draw.random() < (0.9 if arm == old else 0.2)), context=context))
+    log = read_log(written(tmp_path, *rows))
+    assert log.factors == {"age": ("old", "young")}
+    text = '[shares]\na = 1\n[[strata]]\ncontext = {age = "old"}\nshares = {b = 1}\n'
+    text = text.replace("a =", f"{log.arms[0]!r} =", 1).replace("{b =", f"{{{log.arms[1]!r} =")
+    right = evaluate(log, by_age(tmp_path, text))
+    for name in ("ips", "snips", "dr"):
+        assert abs(right[name].value - 0.9) < 5 * 0.9 / 1000**0.5, name
+        assert right[name].low < 0.9 < right[name].high
+    blind = evaluate(log, f"always {log.arms[0]}")
+    assert abs(blind["snips"].value - 0.55) < 5 * 0.5 / 1000**0.5
+    used = usable(log, target("uniform", log.arms))
+    assert vowpal_wabbit(used).splitlines()[0].endswith(f"| age={rows[0]['context']['age']}")
+
+
+@pytest.mark.parametrize("context", ["old", ["old"], {"age": 70}])
+def test_a_context_that_is_none_is_refused(tmp_path, context):
+    with pytest.raises(LogError, match="line 1: context must be an object with a level of each factor, or null"):
+        read_log(written(tmp_path, line(0, 0.5, 1.0, context=context)))
+
+
 def test_what_is_left_out_is_counted_and_said(tmp_path):
     rows = [line(k % 2, 0.5, float(k % 3 == 0)) for k in range(200)]
     rows += [line(0, 1.0, 1.0)] * 40  # certain
@@ -387,7 +464,9 @@ def test_the_page_runs_as_printed(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log.jsonl").write_text(golden.SITE_LOG.read_text())
-    (block,) = of("toml", *({it.page for it in of("toml")} - {"evaluate.md"}))
+    block, by_age = of("toml", *({it.page for it in of("toml")} - {"evaluate.md"}))
+    (tmp_path / "by_age.toml").write_text(by_age.text)
+    assert target("by_age.toml", ("insulin", "metformin"), {"age": ("over 65",)}).given == (0, 1)
     (tmp_path / "mixed.toml").write_text(block.text)
     outputs = [it.text for it in of("text", *({it.page for it in of("text")} - {"evaluate.md"}))]
     plain = partial(map, str.rstrip)

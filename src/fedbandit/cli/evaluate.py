@@ -57,7 +57,7 @@ def evaluate(
             raise InvalidArgument(option, str(file), "left out with several policies: each uses other decisions")
     read = read_log(log)
     try:
-        targets = [target(it, read.arms) for it in policy]
+        targets = [target(it, read.arms, read.factors) for it in policy]
         found = [evaluated(read, it, level, (low, high), default_reward) for it in targets]
     except InvalidArgument as error:
         raise InvalidArgument(_OPTIONS.get(error.argument, error.argument), *_rest(error)) from None

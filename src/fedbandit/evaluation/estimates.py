@@ -12,7 +12,7 @@ from operator import mul
 from statistics import NormalDist
 
 from fedbandit.checks import InvalidArgument, finite_number, number_between
-from fedbandit.evaluation.log import Log, LoggedDecision
+from fedbandit.evaluation.log import Context, Log, LoggedDecision
 from fedbandit.evaluation.target import Target, target
 from fedbandit.rules import off_policy
 
@@ -80,6 +80,7 @@ class Used:
     rewards: list[float] = field(default_factory=list[float])
     propensities: list[float] = field(default_factory=list[float])
     chances: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
+    contexts: list[Context] = field(default_factory=list[Context])
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     @property
@@ -94,12 +95,13 @@ def usable(log: Log, policy: Target, default_reward: float | None = None) -> Use
 
     ``default_reward``: what a decision gained that counted without a reward; None: those are left out.
     """
-    used, among = Used(), dict[tuple[int, ...] | None, tuple[float, ...] | None]()
+    used, among = Used(), dict[tuple[tuple[int, ...] | None, Context], tuple[float, ...] | None]()
     for it in log.decisions:
         reward = default_reward if it.counted and not it.rewarded else it.reward
-        if it.eligible not in among:
-            among[it.eligible] = policy.among(it.eligible)
-        chances = among[it.eligible]
+        asked = it.eligible, it.context
+        if asked not in among:
+            among[asked] = policy.among(*asked)
+        chances = among[asked]
         why = _why_not(it, reward, chances, len(log.arms))
         if why is not None or reward is None or it.propensity is None or chances is None:
             used.left_out[why or ""] += 1
@@ -109,6 +111,7 @@ def usable(log: Log, policy: Target, default_reward: float | None = None) -> Use
         used.rewards.append(reward)
         used.propensities.append(it.propensity)
         used.chances.append(chances)
+        used.contexts.append(it.context)
     if not used.arms:
         raise InvalidArgument(
             "log", "; ".join(_in_words(used.left_out)), "one with decisions that can be used", _hint(used)
@@ -169,7 +172,7 @@ def evaluate(
         raise InvalidArgument("reward_range", reward_range, "two numbers, the lower one first")
     level = number_between("level", level, 0.5, 0.9999)
     if isinstance(policy, str):
-        policy = target(policy, log.arms)
+        policy = target(policy, log.arms, log.factors)
     used = usable(log, policy, default_reward)
     for reward in (min(used.rewards), max(used.rewards)):
         if not low <= reward <= high:
@@ -177,7 +180,7 @@ def evaluate(
             raise InvalidArgument("reward", reward, f"from {low:g} to {high:g}", hint)
     weights = used.weights
     if not any(weights):
-        gives = [name for name, share in zip(log.arms, policy.shares, strict=True) if share > 0.0]
+        gives = [log.arms[k] for k in policy.given]
         raise InvalidArgument("policy", policy.name, "one that gives arms that the log has given", f"It gives {gives}.")
     return Evaluation(
         policy.name,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -14,6 +15,10 @@ MOST_BYTES = 64 * 1024
 """Of one line."""
 
 MOST_ARMS = 10_000
+
+
+Context = tuple[tuple[str, str], ...]
+"""What was known of a patient: factors and their levels, in the order of names."""
 
 
 class LogError(FileError):
@@ -28,6 +33,7 @@ class LoggedDecision:
     * ``eligible``: the arms among which it was chosen; None: all
     * ``reward``: None: the log has none
     * ``rewarded``, ``counted``, ``cancelled``: as in the log
+    * ``context``: factors and their levels, by name
     """
 
     arm: int
@@ -37,6 +43,7 @@ class LoggedDecision:
     rewarded: bool = True
     counted: bool = True
     cancelled: bool = False
+    context: Context = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,15 @@ class Log:
 
     arms: tuple[str, ...]
     decisions: tuple[LoggedDecision, ...]
+
+    @cached_property
+    def factors(self) -> dict[str, tuple[str, ...]]:
+        """The factors of all contexts, and their levels that have come."""
+        found: dict[str, dict[str, None]] = {}
+        for context in {it.context for it in self.decisions}:
+            for name, level in context:
+                found.setdefault(name, {})[level] = None
+        return {name: tuple(sorted(found[name])) for name in sorted(found)}
 
 
 def read_log(path: Path | str) -> Log:
@@ -136,4 +152,12 @@ def _decision(fields: Mapping[str, Any], arm: int) -> LoggedDecision:
             raise InvalidArgument(name, flag, "true or false")
     rewarded = reward is not None if flags["rewarded"] is None else bool(flags["rewarded"])
     counted = rewarded if flags["counted"] is None else bool(flags["counted"])
-    return LoggedDecision(arm, propensity, reward, eligible, rewarded, counted, bool(flags["cancelled"]))
+    context = _context(fields.get("context"))
+    return LoggedDecision(arm, propensity, reward, eligible, rewarded, counted, bool(flags["cancelled"]), context)
+
+
+def _context(given: object) -> Context:
+    found = cast("dict[str, object]", {} if given is None else given)
+    if not isinstance(found, dict) or not all(isinstance(it, str) for it in found.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument("context", found, "an object with a level of each factor, or null")
+    return tuple(sorted((name, str(level)) for name, level in found.items()))
