@@ -34,8 +34,8 @@ class PlainEngine:
         self.spreads = tape.gossip == "releases" and page.network == "gossip"
         self.agents, self.arms = range(len(terms)), range(tape.rewards.shape[2])
         self.edges = [tuple(edge) for edge in tape.graph.edges]
-        self.me = [new_me(page, mine, len(self.arms), tape.num_strata) for mine in terms]
-        self.strata = range(max(tape.num_strata, 1)) if page.context is not None else range(1)
+        self.me = [new_me(page, mine, len(self.arms), tape.num_strata, tape.num_features) for mine in terms]
+        self.strata = range(max(tape.num_strata, 1)) if page.context == "strata" else range(1)
         self.seen = [new_seen(page, len(self.arms)) for _ in terms]
         self.released = {}  # (agent, arm, level): the last reward in a release
         self.boards = [{} for _ in terms]  # where releases spread: by agent, its version and what it has published
@@ -98,7 +98,7 @@ class PlainEngine:
 
     def _decide(self, t, i):
         draws = SimpleNamespace(u=self.tape.picks[t - 1, i], normals=self.tape.normals[t - 1, i].tolist())
-        context = self._context(self._stratum(t, i))
+        context = self._context(self._stratum(t, i), self._features(t, i))
         return self.page.decide(self.me[i], self.terms[i], self.seen[i], time_of(t), draws, *context)
 
     def _stratum(self, t, i, arm=None):
@@ -107,14 +107,20 @@ class PlainEngine:
             return 0
         return int(self.tape.strata[arm if t == 0 else len(self.arms) - 1 + t, i])
 
-    def _context(self, stratum):
-        return () if self.page.context is None else (Context(stratum),)
+    def _features(self, t, i, arm=None):
+        """The same of its features."""
+        if self.tape.features is None:
+            return ()
+        return self.tape.features[arm if t == 0 else len(self.arms) - 1 + t, i].tolist()
+
+    def _context(self, stratum, features=()):
+        return () if self.page.context is None else (Context(stratum, features),)
 
     def _pull(self, t, i, arm):
         """Count the decision, then take its reward; what has changed in what the agent publishes."""
         page, me, terms = self.page, self.me[i], self.terms[i]
         me.tried[arm] += 1
-        context = self._context(self._stratum(t, i, arm))
+        context = self._context(self._stratum(t, i, arm), self._features(t, i, arm))
         if context:
             return self._pull_in_context(t, i, arm, context[0])
         before = page.published(me, terms, arm)
@@ -251,7 +257,8 @@ class PlainEngine:
         page, now, margin = self.page, time_of(t + 1), self.page.margin or self.page.radius
 
         def estimates():
-            given = [(k, *self._context(s)) for s in self.strata for k in self.arms]
+            average = () if self.tape.features is None else self.tape.features.mean(axis=(0, 1)).tolist()
+            given = [(k, *self._context(s, average)) for s in self.strata for k in self.arms]
             return [[page.estimate(self.me[i], self.terms[i], self.seen[i], *it) for it in given] for i in self.agents]
 
         def rows(value):

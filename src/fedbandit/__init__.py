@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
     from fedbandit.simulation.result import Result, Sweep, load
     from fedbandit.simulation.run import simulate
-    from fedbandit.world import delays, graph, hospital
+    from fedbandit.world import delays, features, graph, hospital
     from fedbandit.world.graph import Graph
     from fedbandit.world.problem import Problem
 
@@ -61,6 +61,7 @@ __all__ = [
     "Trace",
     "audit",
     "delays",
+    "features",
     "graph",
     "hospital",
     "load",
@@ -92,7 +93,7 @@ _HOMES = {
 }
 """The modules of public names."""
 
-_MODULES = {"delays": "world.delays", "graph": "world.graph", "hospital": "world.hospital"}
+_MODULES = {name: f"world.{name}" for name in ("delays", "features", "graph", "hospital")}
 """Modules that are public names themselves, and stand in a package; the other names are modules in the root."""
 
 _SIMULATOR = ("audit", "planning", "simulation", "world")

@@ -124,6 +124,8 @@ def problem_text(self: "Problem") -> str:
     size = f"{_counted(self.num_agents, 'agent')}, {_counted(self.num_arms, 'arm')}"
     if self.num_strata:
         size += f", {self.num_strata} {'stratum' if self.num_strata == 1 else 'strata'}"
+    if self.features is not None:
+        size += f", features {self.features.name}"
     return f"Problem({size}, {self.family} rewards, {self.graph.name})"
 
 

@@ -160,6 +160,7 @@ class Reading(NamedTuple):
     clock: Any
     caught_up: Any  # decisions by the consistency rule
     misses: Any  # since the reading before
+    counted: Any = None  # where decisions have features: regret, and decisions for the best arm, so far
 
 
 class RegretAccounting:
@@ -194,6 +195,8 @@ class RegretAccounting:
         regret = self._lost + _sum_over_arms(lambda part: gaps * (tried[:, part] - counted[:, part]), tried.shape)
         best_pulls = self._best + np.take_along_axis(tried, best_arm, -1).sum(axis=-1)
         best_pulls -= np.take_along_axis(counted, best_arm, -1).sum(axis=-1)
+        if reading.counted is not None:  # the gap depends on the features: it was counted decision by decision
+            regret, best_pulls = reading.counted
         by_stratum = self._lost_by_stratum + self._by_stratum(gaps * (tried - counted)) if self._num_strata else None
         self._missed += reading.misses
         if end.is_checkpoint:

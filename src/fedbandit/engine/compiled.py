@@ -418,4 +418,4 @@ def _code_of_engine() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-_EXTENSIONS = (*("compiled", "late_rewards", "links", "network", "phases", "streams", "threads"),)
+_EXTENSIONS = (*("compiled", "features", "late_rewards", "links", "network", "phases", "streams", "threads"),)

@@ -62,6 +62,7 @@ class CompiledPolicy(NamedTuple):
     kind: str = ""  # the policy's name in messages
     releasing: Any = None  # [N]: N times each agent's weight, where releases spread
     num_strata: int = 0
+    num_features: int = 0
 
 
 def usable_cores() -> int:
@@ -84,16 +85,24 @@ def _run_trial(
     num_agents, num_cells = truths[0].world.means.shape
     num_strata, num_arms = policy.num_strata, num_cells // max(policy.num_strata, 1)
     population = new_population(
-        policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares, policy.releasing, num_strata
+        policy.page,
+        policy.terms,
+        num_arms,
+        policy.rounds_of_waiting,
+        policy.shares,
+        policy.releasing,
+        num_strata,
+        policy.num_features,
     )
     links, tape = [with_own_scratch(each) for _, each in policy.links], no_tape()
     theta, misses = np.zeros((num_agents, num_cells)), np.zeros(num_agents)
     agents, steps, nothing = population.agents, population.steps, np.zeros(num_agents, np.int32)
     caught_up = agents["caught_up"] if "caught_up" in policy.page.knows else nothing
     tried, first = (population.contexts.pulls, population.contexts.first) if num_strata else (agents["tried"], None)
+    counted = (population.contexts.lost[None], population.contexts.best[None]) if policy.num_features else None
     read = (tried, theta, steps["messages"], steps["clock"], caught_up, misses)
     reading, accounting = (
-        Reading(*(array[None] for array in read)),
+        Reading(*(array[None] for array in read), counted=counted),
         RegretAccounting(record, [truths], keep, num_agents, num_strata, first),
     )
     segments, ends = cut
@@ -241,7 +250,8 @@ def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[...
         all_exchange=not (spec.page.network == "pooled" or spec.has_releases) and divides(spec.links.average),
     )
     play, estimate = compile_inner(rounds_of(phases_of(spec, is_apart=is_many), arrangement)), spec.page.estimate
-    has_strata, takes_context = spec.has_strata, spec.page.context is not None
+    has_strata, takes_strata = spec.has_strata, spec.page.context == "strata"
+    has_features, takes_features = spec.has_features, spec.page.context == "features"
 
     @compile_driver
     def play_rounds(
@@ -266,17 +276,23 @@ def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[...
             for j in range(team.first, team.last):
                 i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
-                if has_strata:
+                if has_strata or has_features:
                     population.contexts.names[i] = stream(seed, trial, CONTEXTS, i, np.uint64(0))
         edges = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         play(first, last, edges, population, world, links, tape, arm_means, misses)
         for j in range(team.first, team.last):
             i = not_negative(j)
-            if takes_context:
+            if takes_features:
+                for c in range(population.contexts.x.shape[1]):
+                    population.contexts.drawn[i, c] = world.features.average[c]
+                for k in range(theta.shape[1]):
+                    average = Context(stratum=0, features=population.contexts.drawn[i])
+                    theta[i, k] = estimate(agents[i], terms[i], agents[i], k, average)
+            elif takes_strata:
                 num_arms = len(agents[i].tried)
                 for s in range(theta.shape[1] // num_arms):
                     for k in range(num_arms):
-                        theta[i, s * num_arms + k] = estimate(agents[i], terms[i], agents[i], k, Context(s))
+                        theta[i, s * num_arms + k] = estimate(agents[i], terms[i], agents[i], k, Context(s, ()))
             elif has_strata:
                 num_arms = len(agents[i].tried)
                 for k in range(theta.shape[1]):

@@ -16,7 +16,7 @@ from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matc
 from fedbandit.engine.threads import single_thread
 from fedbandit.policies import Policy
 from fedbandit.policies.plain import carried
-from fedbandit.policies.protocol import ARMS, STRATA, Count, LinkRule, Page, Setting
+from fedbandit.policies.protocol import ARMS, FEATURES, STRATA, Count, LinkRule, Page, Setting
 from fedbandit.policies.registry import label_of
 from fedbandit.shares import Shares
 from fedbandit.world.graph import Contacts, Schedule
@@ -34,6 +34,9 @@ class World(NamedTuple):
     rates: Any  # [N]: probability that an agent acts in a round, unless in_step
     lateness: Lateness
     strata: Any  # [N, S]: the probability of a stratum or one before it; of problems without strata, nothing
+    features: Any = 0  # FeatureArrays, where decisions have features
+    theta: Any = 0  # [N, M, F]
+    average_theta: Any = 0  # [M, F]
 
 
 class LinkArrays(NamedTuple):
@@ -66,6 +69,7 @@ class TapeArrays(NamedTuple):
     normals: Any  # [T, N, M]
     shares: Any = np.zeros((1, 1))  # [T, N]: draws in [0, 1) for shares of arms
     strata: Any = np.zeros((1, 1), np.int64)  # [M + T, N]: of the first pulls, arm by arm, and of each later decision
+    features: Any = np.zeros((1, 1, 1))  # [M + T, N, F]: in the same order
 
 
 class ShownCounts(NamedTuple):
@@ -110,6 +114,19 @@ class Contexts(NamedTuple):
     first: Any  # [N, S M]: those of t = 0
 
 
+class FeatureContexts(NamedTuple):
+    """Features of decisions, and what agents have lost by their arms."""
+
+    names: Any  # [N]: names of the streams
+    x: Any  # [N, F]: of the decision in hand
+    zeros: Any  # [N, F]: where a decision of no features is asked for
+    waiting: Any  # [N, ..., F]: of the slots of ``Waiting``
+    mean: Any  # [N, M]: of the reward of the arm in hand
+    lost: Any  # [N]: regret
+    best: Any  # [N]: decisions for the best arm
+    drawn: Any  # [N, F], scratch
+
+
 class Population(NamedTuple):
     """All agents of one trial."""
 
@@ -125,15 +142,15 @@ class Population(NamedTuple):
     waiting: Any  # Waiting: rewards that do not count yet
     sharing: Any  # Sharing: shares of arms
     releases: Any  # Releases, where these spread; else 0
-    contexts: Any  # Contexts, where decisions have strata; else 0
+    contexts: Any  # Contexts, where decisions have strata, or FeatureContexts; else 0
 
 
-def _dtype_of(page: Page, num_arms: int, num_strata: int = 0) -> np.dtype[Any]:
+def _dtype_of(page: Page, num_arms: int, num_strata: int = 0, num_features: int = 0) -> np.dtype[Any]:
     """The record of one agent: what the network averages for it first, then the rest, numbers before counts.
 
     What it sees and what it knows lie in one record, so that compiled code can tell that they do not overlap.
     """
-    lengths = {ARMS: num_arms, STRATA: max(num_strata, 1)}
+    lengths = {ARMS: num_arms, STRATA: max(num_strata, 1), FEATURES: max(num_features, 1)}
     described = [
         (name, _KINDS[field.kind], tuple(lengths[size] if isinstance(size, str) else size for size in field.shape))
         for name, field in (page.knows | {"n_max": Count[ARMS]}).items()
@@ -158,6 +175,7 @@ def new_population(
     shares: Shares | None = None,
     releasing: NDArray[np.float64] | None = None,
     num_strata: int = 0,
+    num_features: int = 0,
 ) -> Population:
     """Agents that know nothing yet.
 
@@ -165,7 +183,8 @@ def new_population(
     where releases spread.
     """
     num_agents, columns = len(terms), len(page.published_names)
-    agents = np.zeros(num_agents, _dtype_of(page, num_arms, num_strata))
+    agents = np.zeros(num_agents, _dtype_of(page, num_arms, num_strata, num_features))
+    slots = rounds_of_waiting + num_arms if rounds_of_waiting else 1
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
     step = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
     cells = max(num_strata, 1) * num_arms
@@ -187,19 +206,40 @@ def new_population(
         pooled=np.zeros(num_arms, np.int64),
         before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
-        sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1, num_strata), shares, num_arms),
+        sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1, num_strata, num_features), shares, num_arms),
         releases=0 if releasing is None else new_releases(releasing, num_arms, columns),
-        contexts=new_contexts(num_agents, num_arms, num_strata, rounds_of_waiting) if num_strata else 0,
+        contexts=(
+            new_contexts(num_agents, num_arms, num_strata, slots)
+            if num_strata
+            else new_feature_contexts(num_agents, num_arms, num_features, slots)
+            if num_features
+            else 0
+        ),
     )
 
 
-def new_contexts(num_agents: int, num_arms: int, num_strata: int, rounds_of_waiting: int) -> Contexts:
+def new_feature_contexts(num_agents: int, num_arms: int, num_features: int, slots: int) -> FeatureContexts:
+    """No decision has been made."""
+    row = (num_agents, num_features)
+    return FeatureContexts(
+        names=np.zeros(num_agents, np.uint64),
+        x=np.zeros(row),
+        zeros=np.zeros(row),
+        waiting=np.zeros((num_agents, slots, num_features)),
+        mean=np.zeros((num_agents, num_arms)),
+        lost=np.zeros(num_agents),
+        best=np.zeros(num_agents, np.int64),
+        drawn=np.zeros(row),
+    )
+
+
+def new_contexts(num_agents: int, num_arms: int, num_strata: int, slots: int) -> Contexts:
     """No decision has been made."""
     cells = num_strata * num_arms
     return Contexts(
         names=np.zeros(num_agents, np.uint64),
         stratum=np.zeros(num_agents, np.int64),
-        waiting=np.zeros((num_agents, rounds_of_waiting + num_arms if rounds_of_waiting else 1), np.uint8),
+        waiting=np.zeros((num_agents, slots), np.uint8),
         pulls=np.zeros((num_agents, cells), np.int32),
         first=np.zeros((num_agents, cells), np.int32),
     )
@@ -297,6 +337,9 @@ def world_of(problem: Problem) -> World:
         rates=np.ones(problem.num_agents) if problem.rates is None else problem.rates.copy(),
         lateness=lateness_of(problem),
         strata=np.zeros((1, 1)) if problem.strata is None else np.cumsum(problem.strata, axis=1),
+        features=0 if problem.features is None else problem.features.arrays(problem.num_agents),
+        theta=0 if problem.theta is None else problem.theta.copy(),
+        average_theta=0 if problem.theta is None else problem.average_theta.copy(),
     )
 
 
@@ -334,6 +377,9 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         keeps_means=not (problem.changes or problem.may_miss_window),
         gossip=problem.gossip,
         num_strata=problem.num_strata,
+        num_features=problem.num_features,
+        has_constant=problem.features is None or problem.features.intercept,
+        norm=1.0 if problem.features is None else problem.features.norm,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit.engine.compiled import as_arm, by_value, compilable, compile_inner, row_like
+from fedbandit.engine.features import count_loss, put_features, see_features, set_mean, take_features
 from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, note, place_of, put
 from fedbandit.engine.links import LinkKind
 from fedbandit.engine.network import (
@@ -49,6 +50,7 @@ class Specialisation:
     has_control: bool
     has_releases: bool = False  # links pass on what each agent has published, and average nothing
     has_strata: bool = False  # decisions have strata, whether or not the page takes them
+    has_features: bool = False  # decisions have features, whether or not the page takes them
 
     @property
     def is_guarded(self) -> bool:
@@ -85,6 +87,7 @@ def specialise(
     shares: Shares | None = None,
     has_releases: bool = False,
     has_strata: bool = False,
+    has_features: bool = False,
 ) -> Specialisation:
     """For a page, a family of rewards and a kind of links."""
     has_control = shares is not None and shares.control is not None
@@ -99,6 +102,7 @@ def specialise(
         has_control,
         has_releases,
         has_strata,
+        has_features,
     )
 
 
@@ -392,7 +396,7 @@ def _act(spec: Specialisation, hear: Any) -> Any:
     """One agent receives n~, decides, draws its reward, observes it, and publishes what that has changed."""
     draw_reward, published, num_averaged = spec.draw_reward, spec.page.published, len(spec.page.published_names)
     hears, is_late, news_first = spec.hears, spec.is_late, spec.page.network == "consensus"
-    has_averages, has_strata = not spec.has_releases, spec.has_strata
+    has_averages, has_strata, has_features = not spec.has_releases, spec.has_strata, spec.has_features
     choose, take, add_my_news = _decide(spec), _observe(spec), _news_of(spec)
     count_late_rewards = _count_late_rewards(spec, take)
 
@@ -405,6 +409,9 @@ def _act(spec: Specialisation, hear: Any) -> Any:
             bits = draw(mine.rewards[arm], np.uint64(me.tried[arm]))
             if has_strata:
                 reward = draw_reward(world.rewards, bits, world.means, i, cell_of(population, i, arm))
+            elif has_features:
+                set_mean(population.contexts, world, i, arm)
+                reward = draw_reward(world.rewards, bits, population.contexts.mean, i, arm)
             else:
                 reward = draw_reward(world.rewards, bits, world.means, i, arm)
         me.tried[arm] += 1
@@ -412,9 +419,13 @@ def _act(spec: Specialisation, hear: Any) -> Any:
         if has_strata:
             stratum = population.contexts.stratum[i]
             count_cell(population, i, arm, t)
+        if has_features and t > 0:
+            count_loss(population.contexts, world, i, arm)
         if is_late:
             if has_strata:
                 population.contexts.waiting[i, place_of(population.waiting, arm, t) - 1] = stratum
+            if has_features:
+                put_features(population.contexts, i, place_of(population.waiting, arm, t) - 1)
             put(population.waiting, world.lateness, mine, i, arm, me.tried[arm] - 1, t, reward)
         else:
             before = published(me, fixed, arm)
@@ -438,6 +449,8 @@ def _act(spec: Specialisation, hear: Any) -> Any:
                     now = time_of(step.clock)
                 if has_strata:
                     see_stratum(population, world, tape, i, len(me.tried) - 1 + step.clock)
+                if has_features:
+                    see_features(population.contexts, world, tape, i, len(me.tried) - 1 + step.clock)
                 choose(population, tape, i, fixed, now)
                 pull(population, world, tape, i, fixed, step.arm, t)
         else:
@@ -446,6 +459,8 @@ def _act(spec: Specialisation, hear: Any) -> Any:
                 arm = np.uint64(k)
                 if has_strata:
                     see_stratum(population, world, tape, i, k)
+                if has_features:
+                    see_features(population.contexts, world, tape, i, k)
                 pull(population, world, tape, i, fixed, arm, t)
                 if has_averages and not is_late:
                     add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), step.before)
@@ -552,9 +567,23 @@ def _decide(spec: Specialisation) -> Any:
     return choose
 
 
+def _context_of(spec: Specialisation) -> Any:
+    """Compile ``context_of(population, i, stratum)``: what the page is told of the decision in hand."""
+
+    @compile_inner
+    def of_stratum(population: Any, i: int, stratum: Any) -> Any:
+        return Context(stratum, ())
+
+    @compile_inner
+    def of_features(population: Any, i: int, stratum: Any) -> Any:
+        return Context(stratum, population.contexts.x[i])
+
+    return of_features if spec.page.context == "features" else of_stratum
+
+
 def _asking(decide: Any, spec: Specialisation) -> Any:
     """Compile ``ask(population, i, me, fixed, now, draws)``: the page decides, with the context if it takes that."""
-    has_strata = spec.has_strata
+    has_strata, context_of = spec.has_strata, _context_of(spec)
 
     @compile_inner
     def ask(population: Any, i: int, me: Any, fixed: Any, now: Any, draws: Any) -> Any:
@@ -565,7 +594,7 @@ def _asking(decide: Any, spec: Specialisation) -> Any:
         stratum: Any = np.int64(0)
         if has_strata:
             stratum = population.contexts.stratum[i]
-        return decide(me, fixed, me, now, draws, Context(stratum))
+        return decide(me, fixed, me, now, draws, context_of(population, i, stratum))
 
     return ask if spec.page.context is None else ask_with_context
 
@@ -597,11 +626,11 @@ def _observe_in_context(spec: Specialisation) -> Any:
     """As ``_observe``; a private page may release several sums at once, each with a noise of its own."""
     page: Any = spec.page
     noise_due, observe, is_late = page.noise_due, page.observe, spec.is_late
-    is_private = noise_due is not None
+    is_private, context_of = noise_due is not None, _context_of(spec)
 
     @compile_inner
     def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any, stratum: Any) -> None:
-        me, step, context = population.agents[i], population.steps[i], Context(stratum)
+        me, step, context = population.agents[i], population.steps[i], context_of(population, i, stratum)
         if is_private:
             due = noise_due(me, fixed, arm, context)
             if due > 0:
@@ -618,7 +647,7 @@ def _observe_in_context(spec: Specialisation) -> Any:
 
 
 def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
-    published, has_strata = spec.page.published, spec.has_strata
+    published, has_strata, has_features = spec.page.published, spec.has_strata, spec.has_features
 
     @compile_inner
     def count_late_rewards(population: Any, tape: Any, i: int, fixed: Any, t: int) -> None:
@@ -631,6 +660,8 @@ def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
             stratum = np.int64(0)
             if has_strata:
                 stratum = np.int64(population.contexts.waiting[i, place - 1])
+            if has_features:
+                take_features(population.contexts, i, place - 1)
             take(population, tape, i, fixed, arm, reward, stratum)
             place = next_due(waiting, i, place)
 

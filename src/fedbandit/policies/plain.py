@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
-from fedbandit.policies.protocol import ARMS, STRATA, Field, Page
+from fedbandit.policies.protocol import ARMS, FEATURES, STRATA, Field, Page
 
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
@@ -25,9 +25,9 @@ class Seen(SimpleNamespace):
     """What the network shows an agent: a row for each name that its page averages, and ``n_max``."""
 
 
-def new_me(page: Page, terms: Any, num_arms: int, num_strata: int = 0) -> Me:
+def new_me(page: Page, terms: Any, num_arms: int, num_strata: int = 0, num_features: int = 0) -> Me:
     """What an agent knows before its first reward."""
-    lengths: dict[str | int, int] = {ARMS: num_arms, STRATA: max(num_strata, 1)}
+    lengths: dict[str | int, int] = {ARMS: num_arms, STRATA: max(num_strata, 1), FEATURES: max(num_features, 1)}
     me = Me(**{name: _zeros([int(lengths.get(n, n)) for n in f.shape]) for name, f in page.knows.items()})
     if page.start is not None:
         page.start(me, terms)
@@ -100,13 +100,15 @@ def _row(value: Any) -> list[Any]:
 # ---------------------------------------------------------------- a choice among some of the arms
 
 
-def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int], num_strata: int = 0) -> tuple[Me, Seen]:
+def narrowed(
+    page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int], num_strata: int = 0, num_features: int = 0
+) -> tuple[Me, Seen]:
     """Copies in which only these arms exist: what ``page.decide`` says of them is a position in ``arms``.
 
     As after a restart in a world of these arms: kept fields are those of ``me``, transient ones are derived anew. So
     nothing counts, or points at, an arm that is not there.
     """
-    few, shown = new_me(page, terms, len(arms), num_strata), new_seen(page, len(arms))
+    few, shown = new_me(page, terms, len(arms), num_strata, num_features), new_seen(page, len(arms))
     carry(page, me, seen, few, shown, arms)
     if page.believe is not None:
         for position in range(len(arms)):

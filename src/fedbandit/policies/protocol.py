@@ -24,6 +24,7 @@ from fedbandit.rules.propensity import chance_of_lagging, chances_of_highest
 
 __all__ = [
     "ARMS",
+    "FEATURES",
     "INDICES",
     "LEVELS",
     "STRATA",
@@ -65,6 +66,9 @@ ARMS = "arms"
 
 STRATA = "strata"
 """The length of a row with an entry for each stratum of decisions; 1 where they have none."""
+
+FEATURES = "features"
+"""The length of a row with an entry for each feature of decisions."""
 
 LEVELS = 32
 """The length of a row with an entry for each level of a tree: enough for a billion pulls."""
@@ -108,9 +112,14 @@ class Fields(dict[str, Field]):
 
 
 class Context(NamedTuple):
-    """What is known of a decision before its arm is chosen: of a patient, say. A page that takes it is told."""
+    """What is known of a decision before its arm is chosen: of a patient, say. A page that takes it is told.
+
+    * ``stratum``: its number, where decisions have strata
+    * ``features``: its row of features, where decisions have them
+    """
 
     stratum: int
+    features: Sequence[float] = ()
 
 
 class Now(NamedTuple):
@@ -145,6 +154,9 @@ class Setting(NamedTuple):
     * ``has_shares``: decisions may be given by shares of arms, and not by the policy
     * ``gossip``: what links exchange: averages, or what each agent has published itself
     * ``num_strata``: how many strata decisions have; 0: none
+    * ``num_features``: how many features decisions have, with the constant; 0: none
+    * ``has_constant``: whether the first feature is the constant 1
+    * ``norm``: no row of features is longer
     """
 
     num_agents: int
@@ -169,6 +181,9 @@ class Setting(NamedTuple):
     has_shares: bool = False
     gossip: Gossip = "averages"
     num_strata: int = 0
+    num_features: int = 0
+    has_constant: bool = True
+    norm: float = 1.0
 
     @property
     def has_range(self) -> bool:
@@ -237,8 +252,8 @@ class Page(NamedTuple):
       in ``averaged``. ``rows[j]`` is what agent j has published of it, ``versions[j]`` is 0 if it was not heard.
       ``None``: the mean over the agents heard.
     * ``columns``: names of what ``published`` gives, where that is not what ``combine`` makes of it
-    * ``context``: what the page takes of each decision: its ``"strata"``. Then a ``Context`` is the last argument of
-      ``decide``, ``noise_due``, ``observe`` and ``estimate``. ``None``: it knows nothing of it.
+    * ``context``: what the page takes of each decision: its ``"strata"`` or ``"features"``. Then a ``Context`` is the
+      last argument of ``decide``, ``noise_due``, ``observe`` and ``estimate``. ``None``: it knows nothing of it.
     """
 
     knows: Fields
@@ -264,7 +279,7 @@ class Page(NamedTuple):
     on_releases: Mapping[str, Any] | None = None
     combine: Callable[..., tuple[float, ...]] | None = None
     columns: tuple[str, ...] = ()
-    context: Literal["strata"] | None = None
+    context: Literal["strata", "features"] | None = None
 
     @property
     def published_names(self) -> tuple[str, ...]:

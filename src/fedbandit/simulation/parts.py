@@ -199,7 +199,7 @@ def _is_redrawn(about: dict[str, Any]) -> bool:
 
 def _own_means(about: dict[str, Any]) -> list[str]:
     """The fields with an entry for each trial, where means are drawn for each."""
-    return [name for name in ("means", "changes") if name in about["problem"]]
+    return [name for name in ("means", "changes", "theta") if name in about["problem"]]
 
 
 def _facts(part: xr.Dataset, name: str) -> dict[str, Any]:

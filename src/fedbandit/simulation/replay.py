@@ -4,7 +4,7 @@ Tests compare these traces with literal versions of the algorithms. The rounds a
 log, which has rewards only where someone pulled: ``NotLogged`` says where a policy leaves it. See docs/replay.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from fedbandit.policies import Policy
 from fedbandit.policies.protocol import Setting
 from fedbandit.rules.batch import largest_reward_variance
 from fedbandit.simulation.run import compiled_policy
+from fedbandit.world.features import Rows
 from fedbandit.world.graph import Graph, parse
 from fedbandit.world.problem import Problem, finite_matrix
 
@@ -46,6 +47,9 @@ class Tape:
     * ``strata[d, i]``: the stratum of agent i's decision d; the first M are the pulls at t = 0, arm by arm. Without
       it, decisions have none. ``rewards`` are those of the strata that come; for a private policy that takes strata,
       ``noise`` has a column for each stratum and arm, one stratum after the other.
+    * ``features[d, i]``: the row of features of agent i's decision d, in the same order. Without it, decisions have
+      none. A first entry that is 1 in every row is the constant. ``noise`` of a private policy that takes features is
+      ``noise[e, i, k, c]``, c of the numbers that it releases of an arm.
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
@@ -61,6 +65,7 @@ class Tape:
     counts: Counts = "sites"
     gossip: Gossip = "averages"
     strata: NDArray[np.int64] | None = None
+    features: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
@@ -83,6 +88,14 @@ class Tape:
             raise InvalidArgument("picks", f"of shape {picks.shape}", f"[{horizon}, {agents}] numbers in [0, 1)")
         if self.strata is not None:
             object.__setattr__(self, "strata", _checked_strata(self.strata, horizon + arms, agents))
+        if self.features is not None:
+            found = _floats("features", self.features, 3)
+            if found.shape[:2] != (horizon + arms, agents) or found.shape[2] < 1:
+                accepted = f"[{horizon + arms}, {agents}, F]: of the first pulls, then of T"
+                raise InvalidArgument("features", f"of shape {found.shape}", accepted)
+            if self.strata is not None:
+                raise InvalidArgument("strata", "given", "left out where decisions have features")
+            object.__setattr__(self, "features", found)
         cells = arms * max(self.num_strata, 1)
         for name, rows, columns in (("noise", horizon + 2, cells), ("normals", horizon, arms)):
             if getattr(self, name) is not None:
@@ -105,6 +118,11 @@ class Tape:
     def num_strata(self) -> int:
         """S; 0: decisions have none."""
         return 0 if self.strata is None else int(self.strata.max()) + 1
+
+    @property
+    def num_features(self) -> int:
+        """F; 0: decisions have none."""
+        return 0 if self.features is None else int(self.features.shape[2])
 
     @classmethod
     def logged(cls, graph: Graph | str, log: ArrayLike, edges: ArrayLike, **parts: Any) -> "Tape":
@@ -149,10 +167,12 @@ class Tape:
         means: ArrayLike | None = None,
         reward_range: tuple[float, float] | None = None,
         num_strata: int = 0,
+        num_features: int = 0,
     ) -> "Tape":
         """Unit Gaussian rewards around ``means`` (default: uniform in [0, 1]) and Laplace noise.
 
-        With ``num_strata`` decisions have strata that are alike frequent; rewards do not depend on them.
+        With ``num_strata`` decisions have strata that are alike frequent; rewards do not depend on them. With
+        ``num_features`` they have so many features: the constant, and others in [-1, 1].
         """
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         whole_number("horizon", horizon, 1, 10**8)
@@ -171,6 +191,7 @@ class Tape:
             normals=source.standard_normal((horizon, agents, num_arms)),
             reward_range=reward_range,
             strata=source.integers(num_strata, size=(num_arms + horizon, agents)) if num_strata else None,
+            features=_random_features(source, (num_arms + horizon, agents, num_features)) if num_features else None,
         )
 
 
@@ -207,13 +228,13 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     """Run a policy on a tape; ``NotLogged`` if it chooses an arm whose reward the tape does not have."""
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
-    strata = tape.num_strata
-    means = np.zeros((agents, strata, arms) if strata else (agents, arms))
-    problem = Problem.gaussian(means, tape.graph, tape.sigma, tape.reward_range, counts=tape.counts, gossip=tape.gossip)
+    strata, problem = tape.num_strata, _problem_of(tape)
     cells = arms * max(strata, 1)
     compiled = compiled_policy(policy, problem, horizon, settings=_settings(tape, problem))
     page, terms, ((_, links),), play_rounds, *_ = compiled
-    population = layout.new_population(page, terms, arms, releasing=compiled.releasing, num_strata=strata)
+    population = layout.new_population(
+        page, terms, arms, releasing=compiled.releasing, num_strata=strata, num_features=tape.num_features
+    )
     world = layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
     fixed = layout.TapeArrays(
@@ -226,6 +247,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         has_normals=tape.normals is not None,
         normals=nothing if tape.normals is None else np.ascontiguousarray(tape.normals),
         strata=np.zeros((1, 1), np.int64) if tape.strata is None else np.ascontiguousarray(tape.strata),
+        features=np.zeros((1, 1, 1)) if tape.features is None else np.ascontiguousarray(tape.features),
     )
     columns = len(page.averaged) * arms
     trace = Trace(
@@ -256,6 +278,26 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         if "releases" in page.knows:
             trace.releases[t] = known["releases"]
     return trace
+
+
+def _problem_of(tape: Tape) -> Problem:
+    """A problem in which agents know what those of the tape know."""
+    agents, strata, arms = tape.graph.num_agents, tape.num_strata, tape.rewards.shape[2]
+    means = np.zeros((agents, strata, arms) if strata else (agents, arms))
+    problem = Problem.gaussian(means, tape.graph, tape.sigma, tape.reward_range, counts=tape.counts, gossip=tape.gossip)
+    if tape.features is None:
+        return problem
+    rows = tape.features.reshape(-1, tape.num_features)
+    has_constant = bool((rows[:, 0] == 1.0).all()) and tape.num_features > 1
+    found = Rows((rows[:, int(has_constant) :],), intercept=has_constant)
+    return replace(problem, features=found, theta=np.zeros((agents, arms, tape.num_features)))
+
+
+def _random_features(source: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[np.float64]:
+    """The constant, and others in [-1, 1]."""
+    x = source.uniform(-1.0, 1.0, shape)
+    x[:, :, 0] = 1.0
+    return x
 
 
 def _settings(tape: Tape, problem: Problem) -> list[Setting]:

@@ -355,7 +355,7 @@ def result_of(
     stacked["misses"] = stacked["misses"] / (times * problem.num_arms)
     if not watched:
         del stacked["misses"]
-    if not problem.changes and not strata:
+    if not problem.changes and not strata and not problem.num_features:
         del stacked["best_pulls"]  # the same as in pulls
     if strata:
         stacked["pulls"] = stacked["pulls"].reshape(*stacked["pulls"].shape[:-1], strata, problem.num_arms)
@@ -508,6 +508,8 @@ def describe(
             **({"gossip": problem.gossip} if problem.gossip == "releases" else {}),
             **({"changes": _described_changes(played)} if problem.changes else {}),
             **({"strata": _described(problem.strata)} if problem.strata is not None else {}),
+            **({"features": problem.features.parameters()} if problem.features is not None else {}),
+            **({} if problem.theta is None else {"theta": _described_theta(played)}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
             **({"counts": problem.counts} if problem.counts == "patients" else {}),
             **(_described_lateness(problem) if problem.is_late else {}),
@@ -541,6 +543,12 @@ def _described_changes(played: Problem | Sequence[Problem]) -> Any:
     if isinstance(played, Problem):
         return [[start, _described(means)] for start, means in played.changes]
     return [_described_changes(problem) for problem in played]
+
+
+def _described_theta(played: Problem | Sequence[Problem]) -> Any:
+    each = [played] if isinstance(played, Problem) else played
+    found = [None if problem.theta is None else _described(problem.theta) for problem in each]
+    return found[0] if isinstance(played, Problem) else found
 
 
 def _described_policy(policy: Policy) -> dict[str, Any]:

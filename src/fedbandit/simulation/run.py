@@ -172,6 +172,9 @@ def check_call(
     if true_or_false("watch_radii", watch_radii) and problems[0].num_strata:
         hint = "A radius is one of an arm's mean over all decisions, and here each stratum has its own."
         raise InvalidArgument("watch_radii", watch_radii, "False where decisions have strata", hint)
+    if watch_radii and problems[0].num_features:
+        hint = "A radius is one of an arm's mean over all decisions, and here means depend on features."
+        raise InvalidArgument("watch_radii", watch_radii, "False where decisions have features", hint)
     _check_shares(shares, problems[0].num_arms)
     if _own_functions(problems[0]):
         try_functions(problems)
@@ -253,8 +256,12 @@ def compiled_policy(
         parts: dict[str, Any] = page._asdict()
         copies = {name: guarded(part) for name, part in parts.items() if isinstance(part, FunctionType)}
         played = page._replace(**cast("dict[str, Any]", copies))
-    has_strata = problem.num_strata > 0
-    spec = specialise(played, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases, has_strata)
+    has_strata, has_features = problem.num_strata > 0, problem.num_features > 0
+    if page.context == "features" and not has_features:
+        hint = f"{label_of(policy)} decides by features."
+        raise InvalidArgument("problem", "without features", "one with features, as Problem.linear makes", hint)
+    parts_played = (kind, watches, own.digest, waits > 0, shares, has_releases, has_strata, has_features)
+    spec = specialise(played, problem.rewards, *parts_played)
     play_rounds = cpu.compiled_rounds(spec, problem.num_agents >= cpu.MANY)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
@@ -271,6 +278,7 @@ def compiled_policy(
         kind_of(policy),
         shares_of(problem) if has_releases else None,
         problem.num_strata,
+        problem.num_features,
     )
 
 
@@ -404,6 +412,10 @@ def _engine_for(engine: Engine, problem: Problem) -> Literal["cpu", "cuda", "ray
     if problem.num_strata and engine in ("auto", "cuda"):
         if engine == "cuda":
             raise InvalidArgument("engine", engine, "'cpu', 'ray' or 'auto' where decisions have strata")
+        return "cpu"
+    if problem.num_features and engine in ("auto", "cuda"):
+        if engine == "cuda":
+            raise InvalidArgument("engine", engine, "'cpu', 'ray' or 'auto' where decisions have features")
         return "cpu"
     if problem.gossip == "releases" and engine in ("auto", "cuda"):
         if engine == "cuda":

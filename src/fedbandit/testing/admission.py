@@ -13,7 +13,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import narrowed
 from fedbandit.policies.protocol import Context, Now, Page, Policy, Setting, page_on, time_of
 from fedbandit.policies.registry import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
-from fedbandit.testing.dry_run import AGENTS, dry_run
+from fedbandit.testing.dry_run import AGENTS, dry_run, even_script
 from fedbandit.testing.page_code import ARGUMENTS, Reached, check_cost, check_parts, check_terms, reached_by, read_page
 
 ARMS, MOST_ARMS = 3, 20
@@ -170,12 +170,13 @@ def _check_choice(
     kind: str, page: Page, terms: Any, now: Now, known: tuple[Any, Any], arms: list[int], setting: Setting
 ) -> None:
     """Ask a page for one of these arms many times in one state."""
-    context = () if page.context is None else (Context(0),)
+    features = even_script(setting).features(0, 0)
+    context = () if page.context is None else (Context(0, features),)
     counts, normal, among = [0] * len(arms), NormalDist(), f"of the arms {arms} alone (docs/own-policy.md)"
-    strata = setting.num_strata
-    few, shown = narrowed(page, terms, *known, arms, strata)
+    lengths = setting.num_strata, setting.num_features
+    few, shown = narrowed(page, terms, *known, arms, *lengths)
     for i in range(1, DRAWS + 1):
-        few, shown = narrowed(page, terms, *known, arms, strata)
+        few, shown = narrowed(page, terms, *known, arms, *lengths)
         even = [i * sqrt(prime) % 1.0 for prime in PRIMES]  # spread evenly over a cube
         draws = SimpleNamespace(u=even[0], normals=[normal.inv_cdf(x) for x in even[1 : len(arms) + 1]])
         try:

@@ -8,6 +8,7 @@ Compiled code would do otherwise what these refuse, or not at all. The order of 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from fedbandit.policies.order import Arrangement, Phases, rounds_of
 from fedbandit.policies.plain import Me, Seen
-from fedbandit.policies.protocol import ARMS, STRATA, Context, Count, Field, Number, Page, Setting, time_of
+from fedbandit.policies.protocol import ARMS, FEATURES, STRATA, Count, Field, Number, Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.testing.page_code import known_names, unknown_name
 
@@ -185,6 +186,8 @@ class Script:
     normals: Callable[[int, int], list[float]]
     noise: Callable[[int, int, int], float]
     stratum: Callable[[int, int], int] = lambda d, i: 0  # of the agent's decision d; the first are those at t = 0
+    features: Callable[[int, int], tuple[float, ...]] = lambda d, i: ()  # in the same order
+    average: tuple[float, ...] = ()  # of features: estimates are asked for there
 
 
 class Shown(NamedTuple):
@@ -208,15 +211,17 @@ class DryRun:
         script: Script,
         hear: Callable[["DryRun", int], None],
         num_strata: int = 0,
+        num_features: int = 0,
     ) -> None:
         """Agents that know nothing yet."""
-        strata = max(num_strata, 1)
+        strata, lengths = max(num_strata, 1), {ARMS: num_arms, STRATA: num_strata or 1, FEATURES: num_features or 1}
         self.kind, self.page, self.script, self.hear, self.fixed = kind, page, script, hear, terms
         self.agents, self.arms, self.edges = range(len(terms)), range(num_arms), _Edges(edges)
         known = page.knows.items()
-        self.known = [{name: _zeros(field.shape, num_arms, strata) for name, field in known} for _ in terms]
+        self.known = [{name: _zeros(field.shape, lengths) for name, field in known} for _ in terms]
         self.stratum = [0] * len(terms)  # of each agent's decision in hand
-        self.strata = range(strata) if page.context is not None else range(1)
+        self.features: list[tuple[float, ...]] = [()] * len(terms)
+        self.strata = range(strata) if page.context == "strata" else range(1)
         self.rows: list[dict[str, Any]] = [{name: [0.0] * num_arms for name in page.averaged} for _ in terms]
         for row in self.rows:
             row["n_max"] = [1] * num_arms
@@ -281,11 +286,14 @@ class DryRun:
 
     def _act(self, _: Any, world: Any, links: Any, tape: Any, t: int, now: Any, i: int) -> None:
         if t > 0:
-            self.stratum[i] = self.script.stratum(len(self.arms) + t - 1, i)
+            self._see_context(i, len(self.arms) + t - 1)
         for k in self.arms if t == 0 else [self._decide(t, i)]:  # Algorithm 1, line 1: at t = 0 every arm
             if t == 0:
-                self.stratum[i] = self.script.stratum(k, i)
+                self._see_context(i, k)
             self._pull(t, i, k)
+
+    def _see_context(self, i: int, d: int) -> None:
+        self.stratum[i], self.features[i] = self.script.stratum(d, i), self.script.features(d, i)
 
     def _exchange(self, _: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
         self.hear(self, t)
@@ -307,11 +315,12 @@ class DryRun:
 
     # ---------------------------------------------------------------- one agent
 
-    def _context(self, i: int, stratum: int) -> tuple[Any, ...]:
+    def _context(self, i: int, stratum: int, features: tuple[float, ...] | None = None) -> tuple[Any, ...]:
         """The last argument of functions that take it."""
         if self.page.context is None:
             return ()
-        return (_Strict("context", self.page, self.fixed[i], Context(stratum)._asdict()),)
+        known = {"stratum": stratum, "features": [*(self.features[i] if features is None else features)]}
+        return (_Strict("context", self.page, self.fixed[i], known, {"features": Number}),)
 
     def _now(self, t: int, i: int) -> Any:
         return _Strict("now", self.page, self.fixed[i], time_of(t)._asdict())
@@ -361,7 +370,7 @@ class DryRun:
                 self._number(name, k, *given, now)
         if self.page.unknown is not None:
             self._number("unknown", k, self.me[i], kinds=(bool, int))
-        estimate = self._call("estimate", *given, k, *self._context(i, s))
+        estimate = self._call("estimate", *given, k, *self._context(i, s, self.script.average))
         if type(estimate) not in (int, float) or estimate != estimate:
             raise self._wrong("estimate", estimate, "a number", k)
         return estimate
@@ -413,7 +422,17 @@ def _hear_all(run: DryRun, t: int) -> None:
 def dry_run(kind: str, page: Page, terms: Any, setting: Setting, rounds: int = ROUNDS) -> tuple[DryRun, list[Shown]]:
     """Play a page some rounds, so that every function runs; what it shows in each."""
     script = even_script(setting)
-    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, script, _hear_all, setting.num_strata)
+    run = DryRun(
+        kind,
+        page,
+        [terms] * AGENTS,
+        setting.num_arms,
+        EDGES,
+        script,
+        _hear_all,
+        setting.num_strata,
+        setting.num_features,
+    )
     return run, run.play(rounds)
 
 
@@ -432,12 +451,20 @@ def even_script(setting: Setting) -> Script:
         u = spread(t, i, k)
         return setting.low + (setting.high - setting.low) * u if setting.has_range else k + normal.inv_cdf(u)
 
+    def features(d: int, i: int) -> tuple[float, ...]:
+        """With a norm of at most the declared one."""
+        longest, size = sqrt(max(setting.norm**2 - setting.has_constant, 0.0)), max(setting.num_features - 1, 1)
+        row = [(2.0 * spread(d, i, c, 11) - 1.0) * longest / sqrt(size) for c in range(setting.num_features)]
+        return (1.0, *row[1:]) if setting.has_constant and row else tuple(row)
+
     return Script(
         reward=reward,
         pick=spread,
         normals=lambda t, i: [normal.inv_cdf(spread(t, i, k, 7)) for k in range(setting.num_arms)],
         noise=lambda end, i, k: normal.inv_cdf(spread(end, i, k, 5)),
         stratum=lambda d, i: int(spread(d, i, 3) * max(setting.num_strata, 1)),
+        features=features,
+        average=tuple(float(setting.has_constant and c == 0) for c in range(setting.num_features)),
     )
 
 
@@ -445,10 +472,9 @@ def _no_time(*_: Any) -> None:
     """Each agent has a stand-in of its own."""
 
 
-def _zeros(shape: Sequence[str | int], num_arms: int, num_strata: int) -> Any:
-    lengths: dict[str | int, int] = {ARMS: num_arms, STRATA: num_strata}
+def _zeros(shape: Sequence[str | int], lengths: Mapping[Any, int]) -> Any:
     length = int(lengths.get(shape[0], shape[0])) if shape else 0
-    return [_zeros(shape[1:], num_arms, num_strata) for _ in range(length)] if shape else 0
+    return [_zeros(shape[1:], lengths) for _ in range(length)] if shape else 0
 
 
 _HERE = Path(__file__).parents[1]

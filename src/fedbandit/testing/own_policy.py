@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ __all__ = ["check_policy"]
 _CLOSE = 1e-9
 STRATA = 2
 """On the tapes of a policy that takes strata."""
+
+FEATURES = 3
+"""On the tapes of a policy that takes features, the constant among them."""
 
 
 def check_policy(
@@ -64,10 +68,12 @@ def _check_on(
     reward_range: tuple[float, float],
     gossip: Gossip,
 ) -> None:
-    strata = STRATA if policy.page().context is not None else 0
+    strata = STRATA if policy.page().context == "strata" else 0
+    features = FEATURES if policy.page().context == "features" else 0
     means = np.zeros((world.num_agents, strata, num_arms) if strata else (world.num_agents, num_arms))
     problem = Problem.gaussian(means, world, reward_range=reward_range, gossip=gossip)
     settings = [setting_of(problem, horizon, i) for i in range(world.num_agents)]
+    settings = [setting._replace(num_features=features, norm=sqrt(max(features, 1))) for setting in settings]
     if (check := getattr(policy, "check", None)) is not None:
         check(settings[0])
     page, kind = admit(policy, *settings).page, kind_of(policy)
@@ -77,10 +83,10 @@ def _check_on(
     if bring_links is not None and bring_links(settings[0]).presence < 1.0:
         raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
     for seed in seeds:
-        tape = replace(_tape(world, num_arms, horizon, seed, reward_range, strata), gossip=gossip)
+        tape = replace(_tape(world, num_arms, horizon, seed, reward_range, strata, features), gossip=gossip)
         trace = replay(tape, policy)
         hear = partial(_hear_as_compiled, tape, trace, bring_links is not None or page.network == "pooled")
-        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear, strata)
+        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear, strata, features)
         plain = run.play(horizon)
         _check_compiled(kind, trace, plain)
         if page.network in ("gossip", "consensus", "alone") and gossip == "averages":
@@ -100,11 +106,19 @@ def _hear_as_compiled(tape: Tape, trace: Trace, all_mix: bool, run: DryRun, t: i
         run.mixed |= set(run.agents if all_mix else tape.edges[t - 1].tolist())
 
 
-def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float], strata: int) -> Tape:
+def _tape(
+    world: Graph,
+    num_arms: int,
+    horizon: int,
+    seed: int,
+    reward_range: tuple[float, float],
+    strata: int,
+    features: int,
+) -> Tape:
     """Rewards around means in the range, with a third of its width: some lie outside."""
     low, high = reward_range
     means = np.linspace(0.0, 3.0, num_arms) + np.zeros((world.num_agents, 1))
-    tape = Tape.random(world, num_arms, horizon, seed, means, reward_range, strata)
+    tape = Tape.random(world, num_arms, horizon, seed, means, reward_range, strata, features)
     return replace(tape, rewards=low + (high - low) * tape.rewards / 3.0)
 
 
@@ -118,6 +132,8 @@ def _script(tape: Tape) -> Script:
         normals=lambda t, i: normals[t - 1][i],
         noise=lambda end, i, k: noise[end][i][k],
         stratum=lambda d, i: 0 if tape.strata is None else int(tape.strata[d, i]),
+        features=lambda d, i: () if tape.features is None else tuple(tape.features[d, i].tolist()),
+        average=() if tape.features is None else tuple(tape.features.mean(axis=(0, 1)).tolist()),
     )
 
 

@@ -30,6 +30,7 @@ from fedbandit.checks import closest
 from fedbandit.policies import protocol
 from fedbandit.policies.protocol import (
     ARMS,
+    FEATURES,
     LEVELS,
     STRATA,
     Context,
@@ -149,10 +150,11 @@ def _faults_of(page: Any) -> Iterator[str]:
         if name == "padding" or not name.isidentifier():
             yield f"knows must not name {name!r}: the engine uses that name"
         for size in field.shape:
-            if size == STRATA and page.context is None:
-                yield f"knows.{name} has a length of STRATA, and the page has not context='strata'"
-            if size not in (ARMS, STRATA) and (type(size) is not int or size < 1):
-                yield f"knows.{name} has a length of {size!r}: write ARMS, STRATA or a whole number above 0"
+            for length, context in ((STRATA, "strata"), (FEATURES, "features")):
+                if size == length and page.context != context:
+                    yield f"knows.{name} has a length of {length.upper()}, and the page has not context='{context}'"
+            if size not in (ARMS, STRATA, FEATURES) and (type(size) is not int or size < 1):
+                yield f"knows.{name} has a length of {size!r}: write ARMS, STRATA, FEATURES or a whole number above 0"
     for part, given in (("averaged", page.averaged), ("columns", page.published_names)):
         names = cast("tuple[str, ...]", given)
         if not isinstance(given, tuple) or not names or {*map(type, names)} != {str}:
@@ -168,8 +170,8 @@ def _faults_of(page: Any) -> Iterator[str]:
     if page.network not in networks:
         near = closest(str(page.network), networks)
         yield f"network must be one of {', '.join(networks)}, not {page.network!r}. {near}"
-    if page.context not in (None, "strata"):
-        yield f"context must be 'strata' or left out, not {page.context!r}"
+    if page.context not in (None, "strata", "features"):
+        yield f"context must be 'strata', 'features' or left out, not {page.context!r}"
     for name, wanted in arguments_of(page).items():
         yield from _faults_of_function(name, wanted, getattr(page, name))
     if page.interval is not None and page.noise_due is None:

@@ -25,8 +25,10 @@ from fedbandit.checks import (
     whole_number,
 )
 from fedbandit.notebook import problem_html, problem_text
+from fedbandit.world import features as distributions
 from fedbandit.world import graph as graphs
 from fedbandit.world.delays import Delays, GivenDelays, checked_lateness
+from fedbandit.world.features import Distribution, checked_theta
 from fedbandit.world.graph import Contacts, Graph, Schedule
 from fedbandit.world.rewards import (
     Bernoulli,
@@ -71,7 +73,7 @@ class Problem:
     """N agents on a graph face the same M arms; agent i sees rewards of arm k with mean ``means[i, k]``.
 
     Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta``, ``.student_t``, ``.empirical``, ``.own``,
-    ``.random``, ``.changing`` or ``.drifting``.
+    ``.random``, ``.changing``, ``.drifting`` or ``.linear``.
 
     ``graph`` is a ``Graph``, a text like "path:10", or links that change: ``graph.schedule`` or ``graph.contacts``.
     All constructors take these keyword arguments:
@@ -113,6 +115,8 @@ class Problem:
     gossip: Gossip = "averages"
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
     strata: NDArray[np.float64] | None = None  # [N, S]: how often each stratum comes at each agent
+    features: Distribution | None = None  # of decisions; then means are those of average decisions
+    theta: NDArray[np.float64] | None = None  # [N, M, F]: the mean of a reward is theta . x
 
     __repr__ = problem_text
     _repr_html_ = problem_html
@@ -125,6 +129,7 @@ class Problem:
             graph = graph.union
         object.__setattr__(self, "graph", graph)
         instance("graph", self.graph, Graph, "a Graph, a schedule, a contact list, or a text like 'path:10'")
+        self._check_features()
         strata: Any = given_strata(self.strata, self.means)
         by_stratum = strata is not None
         object.__setattr__(self, "means", finite_matrix("means", self.means, by_stratum))
@@ -160,6 +165,32 @@ class Problem:
         found = checked_lateness(*late, self.num_agents, self.rewards)
         for name, value in zip(("delays", "reward_window", "default_reward"), found, strict=True):
             object.__setattr__(self, name, value)
+
+    def _check_features(self) -> None:
+        """Theta, and the means of average decisions, which follow from it."""
+        if self.features is None or self.theta is None:
+            if self.features is not None or self.theta is not None:
+                raise InvalidArgument("features", self.features, "given together with theta: see Problem.linear")
+            return
+        for name, given in (("strata", self.strata), ("changes", self.changes or None)):
+            if given is not None:
+                raise InvalidArgument(name, given, "left out where decisions have features")
+        if isinstance(self.rewards, Empirical):
+            raise InvalidArgument("rewards", "empirical", "of another family where decisions have features")
+        self.features.check_agents(self.graph.num_agents)
+        theta = checked_theta(self.theta, self.features)
+        if len(theta) != self.graph.num_agents:
+            accepted = f"of the graph's {self.graph.num_agents} agents"
+            raise InvalidArgument("theta", f"of {len(theta)} agents", accepted)
+        object.__setattr__(self, "theta", theta)
+        object.__setattr__(self, "means", means_of(theta, self.features))
+        for extremes in self.features.extremes(theta):
+            try:
+                self.rewards.check(extremes)
+            except InvalidArgument as error:
+                hint = f"Some features make the mean of this agent and arm {error.value:.4g}."
+                place = error.argument.replace("means", "theta")
+                raise InvalidArgument(place, "too large", f"such that means are {error.accepted}", hint) from None
 
     @classmethod
     def gaussian(
@@ -330,6 +361,38 @@ class Problem:
         """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
         return cls.changing(_drift(means, final_means, rounds, steps), graph, rewards, **options)
 
+    @classmethod
+    def linear(
+        cls,
+        theta: ArrayLike,
+        graph: AnyGraph,
+        features: Distribution | str,
+        rewards: Rewards = "bernoulli",
+        **options: Any,
+    ) -> "Problem":
+        """Rewards that depend on features of the decision: their mean is theta[i, k] . x (docs/context.md).
+
+        The features x of a decision are known before its arm is chosen. ``features``: how they are distributed, a
+        ``features.ball`` or ``features.rows``, or a text like "ball:4". Theta has an entry for each, the first one for
+        the constant 1, by agent and arm; by arm alone it is that of all agents. Regret counts against the arm that is
+        best for these features on average over agents. ``options`` go to the constructor for that kind of rewards.
+        """
+        found: Any = distributions.parse(features) if isinstance(features, str) else features
+        accepted = "a distribution of fedbandit.features, or a text like 'ball:4'"
+        instance("features", found, (distributions.Ball, distributions.Rows), accepted)
+        for name in ("strata", "means"):
+            if name in options:
+                raise InvalidArgument(name, options[name], "left out where decisions have features")
+        if np.ndim(theta) == 2:
+            parsed: Any = graphs.parse(graph) if isinstance(graph, str) else graph
+            instance("graph", parsed, (Graph, Schedule, Contacts), "a Graph, a schedule, a contact list, or 'path:10'")
+            theta = np.repeat(np.array(theta)[np.newaxis], getattr(parsed, "union", parsed).num_agents, axis=0)
+        checked = checked_theta(theta, found)
+        if rewards == "student_t" or rewards == "empirical":
+            raise InvalidArgument("rewards", rewards, "one of gaussian, bernoulli, beta, or a function (bits, mean)")
+        plain = cls.of(rewards, np.full(checked.shape[:2], 0.5), graph, **options)
+        return replace(plain, features=found, theta=checked)
+
     @cached_property
     def periods(self) -> tuple[tuple[int, "Problem"], ...]:
         """The problem of each period in which the means stay the same, by its first round."""
@@ -406,7 +469,31 @@ class Problem:
         late = (self.delays, self.reward_window, self.default_reward)
         gossip = (self.edges_per_round, self.gossip)
         strata = None if self.strata is None else self.strata.tobytes()
-        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, gossip, late, strata)
+        features = None if self.features is None else self.features.digest
+        return (
+            self.means.shape,
+            links,
+            tuple(self.weights),
+            rates,
+            starts,
+            self.rewards,
+            gossip,
+            late,
+            strata,
+            features,
+        )
+
+    @property
+    def num_features(self) -> int:
+        """F, with the constant; 0: decisions have no features."""
+        return 0 if self.features is None else self.features.length
+
+    @cached_property
+    def average_theta(self) -> NDArray[np.float64]:
+        """The average model, by arm: its best arm for some features is the one that counts."""
+        if self.theta is None:
+            return np.zeros((self.num_arms, 0))
+        return (self.weights[:, np.newaxis, np.newaxis] * self.theta).sum(axis=0)
 
     @property
     def is_late(self) -> bool:
@@ -433,6 +520,11 @@ class Problem:
     def reward_variance(self) -> float:
         """An upper bound on the variance of one reward, known to the agents; infinite if there is none."""
         return self.rewards.variance
+
+
+def means_of(theta: NDArray[np.float64], features: Distribution) -> NDArray[np.float64]:
+    """The mean of each agent and arm over its decisions."""
+    return (features.averages(len(theta))[:, np.newaxis] * theta).sum(axis=-1)
 
 
 def _world(means: ArrayLike, graph: AnyGraph, options: Any) -> dict[str, Any]:
