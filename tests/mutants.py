@@ -655,6 +655,27 @@ GUARDRAILS = [  # an arm that is certainly worse is suspended, and a person has 
         never="len(given) - len(made) == 1"),
 ]
 
+TRAIL = [  # who did what, and why: one chain, and nothing is left out
+    bug("an entry does not depend on those before it", "Entry.hash_after",
+        "test_whatever_is_changed_removed_added_or_moved_is_found", swap={"bytes.fromhex(previous)": "b''"}),
+    bug("reasons are not hashed", "CONTENT",
+        "test_whatever_is_changed_removed_added_or_moved_is_found", value="COLUMNS[:-2]"),
+    bug("a missing end is not missed", "fault_of",
+        "test_whatever_is_changed_removed_added_or_moved_is_found", never="known", beside="Head"),
+    bug("a trail that was written anew is the old one", "fault_of",
+        "test_a_trail_that_was_written_anew_has_another_head",
+        never="(other := known.pop(last.number, last)) != last", beside="Head"),
+    bug("the trail is written later than what it tells of", "DurableSite._stepped",
+        "test_each_change_has_its_entry", swap={"(*step.records, *told)": "step.records"}),
+    bug("an agent starts with any trail", "TrailRows.check",
+        "test_an_agent_refuses_a_file_whose_trail_was_changed", never="(fault := fault_of(entries)) is not None"),
+    bug("the file lets entries be changed", "_TABLES",
+        "test_an_agent_refuses_a_file_whose_trail_was_changed",
+        text={"BEFORE UPDATE ON trail": "BEFORE UPDATE ON kept"}),
+    bug("whoever sees the trail can guess a token", "rights_in_words",
+        "test_rights_are_told_when_they_change_and_tokens_never", swap={"key[:64]": "b''"}),
+]
+
 EVALUATION = [  # of policies on logs
     bug("certain decisions are evaluated", "_why_not", "test_what_is_left_out_is_counted_and_said",
         never="it.propensity >= 1.0"),
@@ -687,5 +708,6 @@ AREAS = {
     "evaluation": EVALUATION,
     "guardrails": GUARDRAILS,
     "history": HISTORY,
+    "trail": TRAIL,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}

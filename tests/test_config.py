@@ -471,7 +471,7 @@ def test_tokens_of_roles(write, tmp_path):
         "token-of-everybody": ALL_RIGHTS,
         "token-of-the-application": {"decide", "report", "view"},
         "token-of-the-viewer": {"view"},
-        "token-of-the-operator": {"view", "members", "restore", "arms", "log"},
+        "token-of-the-operator": {"view", "members", "restore", "arms", "log", "audit"},
     }
     assert token_with(config, "members") == "token-of-the-operator", "not one that could decide, too"
     assert token_with(config, "view") == "token-of-the-viewer"

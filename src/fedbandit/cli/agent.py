@@ -91,7 +91,7 @@ def _run(config: Path, insecure: bool) -> None:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with plain_errors():
         try_ports(site)
-        running = Agent(site, tls)
+        running = Agent(site, tls, tokens)
 
     async def until_stopped() -> None:
         stop = asyncio.Event()
@@ -187,7 +187,8 @@ def _tell(path: Path, name: str, excludes: bool, reason: str, token_file: Path |
                 else:
                     client.include(name, reason)
         except Unreachable:
-            from fedbandit.agent.process.stopped import change_members, deed_here
+            from fedbandit.agent.process.rights import deed_here
+            from fedbandit.agent.process.stopped import change_members
 
             change_members(site, name, excludes, deed_here(reason))
 
@@ -217,7 +218,7 @@ def restore(reason: Why, config: Config = SITE_FILE, token_file: TokenFile = Non
     """
     from fedbandit.agent.client import Unreachable
     from fedbandit.agent.core.release_guard import Restored
-    from fedbandit.agent.process.stopped import deed_here
+    from fedbandit.agent.process.rights import deed_here
     from fedbandit.agent.process.stopped import restore as restore_stopped
 
     reason, site = checked_reason(reason), its_config(config)

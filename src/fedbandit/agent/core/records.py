@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from fedbandit.agent.core.arms import ArmChanged
 from fedbandit.agent.core.board import BoardRow
 from fedbandit.agent.core.bulletin import Signed
+from fedbandit.agent.core.trail import BEGINNING, Act, Entry, Head
 
 __all__ = [
     "DecisionCancelled",
@@ -222,7 +223,7 @@ class Renewed:
 
 Record = (
     Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged
-) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled | HistoryEntered)
+) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled | HistoryEntered | Act | Entry)
 
 
 @dataclass
@@ -238,6 +239,7 @@ class Stored:
     * ``neighbours``: those with a link, and whether they have ever shown that they know this site
     * ``overruled``: of arms that were resumed, by how much each was worse than the reference then
     * ``history``: how many rewards of each arm are of before the federation
+    * ``trail``: of the audit trail, which stays on disk
     """
 
     numbering: Numbering
@@ -256,6 +258,7 @@ class Stored:
     excluded: dict[str, Excluded] = field(default_factory=dict[str, Excluded])
     overruled: dict[str, float] = field(default_factory=dict[str, float])
     history: dict[int, int] = field(default_factory=dict[int, int])
+    trail: Head = BEGINNING
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -300,6 +303,10 @@ class Stored:
                     self.arm_changes[change.id] = record
                 case Renewed():
                     self.known, self.released, self.doubtful = {}, {}, None
+                case Entry():
+                    self.trail = Head(record.number, record.hash)
+                case Act():
+                    pass  # for the audit trail alone
 
 
 # ---------------------------------------------------------------- results and refusals

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar, overload
 
 from fedbandit.agent.core import notices
+from fedbandit.agent.core.acts import acts_of, tells
 from fedbandit.agent.core.answer import Answer, Belief, Holdout, Standing, answer_of, holdout, over_whom
 from fedbandit.agent.core.arms import (
     MAX_ADDED,
@@ -56,6 +57,7 @@ from fedbandit.agent.core.records import (
     Unlinked,
 )
 from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, drew_again, records_of_new_incarnation
+from fedbandit.agent.core.trail import Act, Deed, Entry, chained
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
@@ -130,6 +132,7 @@ class Site:
         self._published_at, self._taken_back = 0.0, dict[str, int]()
         self._drawn_twice: dict[str, str] = {}
         self._receipts: dict[str, str] = {}
+        self._told_changes = {name: it.accepted > 0 for name, it in stored.arm_changes.items()}  # by the audit trail
         self._guard = None if terms.guardrails is None else Guard(terms)
         self._guarded: object = None  # what counted when the guardrails were last looked at
         self._acknowledge(self.board.sites)
@@ -732,7 +735,7 @@ class Site:
         """The operator says that this process lives, and that its file is the latest; ``run`` is its new number."""
         self.presence.confirm(run, self._has_conflict)
         self._is_urgent = True
-        return Step(None)
+        return self.note(Act("confirm", "confirm"))
 
     def restore(self, incarnation: int, run: int) -> Step[Restored]:
         """Begin a new incarnation with an old file.
@@ -750,7 +753,7 @@ class Site:
         self._take_over(stored)
         self.presence.renewed(run, incarnation, self._releases_by_name)
         self._is_urgent = True
-        return Step(restored, records)
+        return Step(restored, (*records, Act("restore", "restore", detail=f"incarnation {incarnation}")))
 
     # ---------------------------------------------------------------- arms
 
@@ -892,6 +895,26 @@ class Site:
         self.board.revoke(signers)
         self._is_stale = True
         return Step(None)
+
+    # ---------------------------------------------------------------- the audit trail
+
+    def note(self, *acts: Act) -> Step[None]:
+        """What was done that changes nothing of the site: a start, a login."""
+        return Step(None, acts)
+
+    def entries(self, records: Sequence[Record], deed: Deed, at: int) -> Sequence[Entry]:
+        """What the audit trail says of an event; for the transaction of its records.
+
+        The driver asks after every event that has records, before the next. ``at``: in milliseconds since 1970.
+        """
+        if not tells(records):
+            return ()
+        taken = self._taken_back
+        releases = {name: n for name, n in self._releases_by_name.items() if n != taken.get(name, 0)}
+        acts = acts_of(records, self.name, self._told_changes, self._arms.names, releases)
+        found = chained(self._stored.trail, acts, deed, at)
+        self._stored.apply(found)
+        return found
 
     # ---------------------------------------------------------------- steps
 

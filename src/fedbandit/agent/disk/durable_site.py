@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from time import monotonic  # noqa: TID251  # how long a commit takes decides where the next is written
+from time import monotonic, time  # noqa: TID251  # how long a commit takes; when what the audit trail tells of was done
 from typing import NamedTuple, TypeVar
 
 from fedbandit.agent.core.records import Record, Refused, Step, Stored
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.trail import UNSAID, Deed, Entry, Filter, Head
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.checks import InvalidArgument
 
@@ -67,20 +68,22 @@ class DurableSite:
 
     # ---------------------------------------------------------------- events
 
-    async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
+    async def do(self, event: Callable[[Site], Step[_Result]], deed: Deed = UNSAID) -> _Result:
         """Run an event and return its result. ``Refused`` and ``InvalidArgument`` mean that nothing has changed.
+
+        ``deed``: whose it is, for the audit trail, whose entries are part of the event.
 
         All that is due is settled before it, so that no decision or message depends on how many events there were.
         """
         now = self._now()
         while self._loaded().is_due(now):
             self._wait(self._stepped(lambda site: site.settle(now)).records, None)
-        return await self.take(event)
+        return await self.take(event, deed)
 
-    async def take(self, event: Callable[[Site], Step[_Result]]) -> _Result:
+    async def take(self, event: Callable[[Site], Step[_Result]], deed: Deed = UNSAID) -> _Result:
         """The same, and nothing is settled before it: for a reward, whose time must not show."""
         try:
-            step = self._stepped(event)
+            step = self._stepped(event, deed)
         except (Refused, InvalidArgument):
             await self._on_disk(())  # the reason of a refusal must survive a crash
             raise
@@ -97,10 +100,14 @@ class DurableSite:
             self._wait(step.records, None)
         return step.result
 
-    def _stepped(self, event: Callable[[Site], Step[_Result]]) -> Step[_Result]:
+    def _stepped(self, event: Callable[[Site], Step[_Result]], deed: Deed = UNSAID) -> Step[_Result]:
         site = self._loaded()
         try:
-            return event(site)
+            step = event(site)
+            if not step.records:
+                return step
+            told = site.entries(step.records, deed, int(1000 * time()))
+            return Step(step.result, (*step.records, *told)) if told else step
         except (Refused, InvalidArgument):
             raise
         except BaseException:
@@ -136,6 +143,24 @@ class DurableSite:
             return read(self._site)
         finally:
             await self._on_disk(())  # also the reason of a refusal must survive a crash
+
+    async def trail(self, wanted: Filter) -> tuple[list[Entry], Head]:
+        """Entries of the audit trail, and its head; all of it is on disk."""
+        journal = await self._idle()
+        return journal.trail(wanted), journal.head
+
+    async def rights(self) -> dict[tuple[str, str], Entry]:
+        """What the audit trail knows last of everybody's rights, by kind and subject."""
+        return (await self._idle()).rights()
+
+    async def _idle(self) -> SqliteJournal:
+        """The journal, once nothing is being written: it is for one thread at a time."""
+        await self._on_disk(())
+        while self._writing is not None:  # others have come meanwhile
+            await self._on_disk(())
+        if self._journal is None:
+            raise _as_journal_error(self.problem or JournalError("the file is closed"))
+        return self._journal
 
     @property
     def in_memory(self) -> Site:

@@ -20,6 +20,7 @@ from struct import error as StructError  # noqa: N812  # a class
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
 from fedbandit.agent.core.release_guard import Mark
+from fedbandit.agent.core.trail import Entry, Filter, Head
 from fedbandit.agent.disk.rows import SCHEMA, BadRows, Rows, check_pages, check_tables, make_file
 from fedbandit.agent.disk.state_files import (
     IDENTITY_SIZE,
@@ -245,6 +246,22 @@ class SqliteJournal:
             raise self._refuse(str(error)) from error
         except OSError as error:
             raise self._refuse(f"its counter of commits: {error.strerror}") from error
+
+    @property
+    def head(self) -> Head:
+        """Of the audit trail."""
+        return self._rows.trail.head
+
+    def trail(self, wanted: Filter) -> list[Entry]:
+        """Entries of the audit trail."""
+        try:
+            return self._rows.trail.some(wanted)
+        except sqlite3.Error as error:
+            raise self._refuse(str(error)) from error
+
+    def rights(self) -> dict[tuple[str, str], Entry]:
+        """What the audit trail knows last of everybody's rights, by kind and subject."""
+        return self._rows.trail.rights()
 
     def _identify(self) -> None:
         """Make an old file that was accepted another one: first its counter, so that half of this stays refused."""

@@ -32,10 +32,22 @@ from fedbandit.agent.core.board import BoardRow, Kept
 from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.decisions import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.trail import (
+    ABOUT_ARMS,
+    BEGINNING,
+    COLUMNS,
+    UNSAID,
+    Act,
+    Entry,
+    Filter,
+    Head,
+    chained,
+    fault_of,
+)
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-SCHEMA = 12
+SCHEMA = 13
 """The version of the tables. A file of another one is refused."""
 
 _TABLES = (
@@ -64,6 +76,12 @@ _TABLES = (
     "CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT",
     "CREATE TABLE kept (place INTEGER PRIMARY KEY, content BLOB) STRICT",
     "CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT",
+    """CREATE TABLE trail (
+        number INTEGER PRIMARY KEY, at INTEGER, kind TEXT, what TEXT, subject TEXT, site TEXT, detail TEXT, who TEXT,
+        how TEXT, reason TEXT, hash TEXT
+    ) STRICT""",
+    "CREATE TRIGGER trail_stays BEFORE UPDATE ON trail BEGIN SELECT RAISE(ABORT, 'the audit trail only grows'); END",
+    "CREATE TRIGGER trail_grows BEFORE DELETE ON trail BEGIN SELECT RAISE(ABORT, 'the audit trail only grows'); END",
 )
 
 
@@ -319,6 +337,81 @@ class ArmRows:
             self._sums.put("arm_change", change.id, repr(row))
 
 
+# ---------------------------------------------------------------- the audit trail
+
+
+_ENTRY = ", ".join(COLUMNS)
+_READ_TRAIL = f"SELECT {_ENTRY} FROM trail"  # noqa: S608  # names of columns
+_ADD_ENTRY = f"INSERT INTO trail ({_ENTRY}) VALUES (?{', ?' * (len(COLUMNS) - 1)})"  # noqa: S608
+
+
+class TrailRows:
+    """The audit trail in an open file: rows are added, and none is ever changed or removed."""
+
+    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
+        """For an open file."""
+        self._file, self._sums = file, sums
+        self.head = BEGINNING
+
+    def check(self) -> None:
+        """Refuse a trail in which an entry is not as it was written; one that was cut has another head."""
+        entries = list(self.all())
+        if (fault := fault_of(entries)) is not None:
+            raise BadRows(f"it is damaged: its audit trail: {fault}")
+        self._note(Head(entries[-1].number, entries[-1].hash) if entries else BEGINNING)
+
+    def add(self, it: Entry) -> None:
+        """Add an entry: the next one."""
+        if it.number != self.head.number + 1:
+            raise BadRows(f"entry {it.number} of the audit trail does not follow entry {self.head.number}")
+        self._file.execute(_ADD_ENTRY, astuple(it))
+        self._note(Head(it.number, it.hash))
+
+    def _note(self, head: Head) -> None:
+        self.head = head
+        self._sums.put("trail", "head", head.in_words())
+
+    def all(self) -> Iterator[Entry]:
+        """All entries."""
+        return entries_in(self._file)
+
+    def some(self, wanted: Filter) -> list[Entry]:
+        """Those that somebody wants to see."""
+        return entries_seen(self._file, wanted)
+
+    def rights(self) -> dict[tuple[str, str], Entry]:
+        """The last entry about each subject of rights, and of members that the configuration refuses."""
+        kinds_of = "kind = 'rights' OR (kind = 'member' AND what IN ('refuse', 'admit'))"
+        found = self._file.execute(f"{_READ_TRAIL} WHERE {kinds_of} ORDER BY number")
+        return {(it.kind, it.subject): it for it in (Entry(*row) for row in found)}
+
+
+def entries_in(file: sqlite3.Connection) -> Iterator[Entry]:
+    """All entries of the audit trail in a file, in their order, whether it is whole or not."""
+    for row in file.execute(f"{_READ_TRAIL} ORDER BY number"):
+        yield Entry(*row)
+
+
+def entries_seen(file: sqlite3.Connection, wanted: Filter) -> list[Entry]:
+    """The entries that somebody wants to see, oldest first."""
+    tests: list[tuple[str, Any]] = [("number > ?", wanted.after)]
+    for test, value in (
+        ("at >= ?", wanted.since),
+        ("at < ?", wanted.until),
+        ("who = ?", wanted.person),
+        ("kind = ?", wanted.kind),
+        (f"kind IN ({', '.join(map(repr, ABOUT_ARMS))}) AND subject = ?", wanted.arm),
+    ):
+        if value is not None:
+            tests.append((test, value))
+    where = " AND ".join(test for test, _ in tests)
+    order = "ORDER BY number DESC LIMIT ?" if wanted.last else "ORDER BY number LIMIT ?"
+    most = wanted.last or -1
+    found = file.execute(f"{_READ_TRAIL} WHERE {where} {order}", [*(value for _, value in tests), most])
+    entries = [Entry(*row) for row in found]
+    return entries[::-1] if wanted.last else entries
+
+
 # ---------------------------------------------------------------- records as rows
 
 
@@ -417,6 +510,7 @@ class Rows:
         self._kept = RewardPlaces(file, self._sums, "kept")
         self._arms = ArmRows(file, self._sums)
         self._board = BoardRows(file, self._sums)
+        self.trail = TrailRows(file, self._sums)
 
     # ---------------------------------------------------------------- checksums
 
@@ -449,6 +543,7 @@ class Rows:
             self._sums.put("released", (arm, level), repr(last))
         self._arms.add_up()
         self._board.add_up()
+        self.trail.check()
 
     def identify(self, identity: bytes) -> None:
         """Make it another file, whose commits are counted anew."""
@@ -478,6 +573,7 @@ class Rows:
             stored.apply([kinds.OwnBulletin(Signed(*signed), doubt)])
         stored.apply(self._board.read())
         stored.apply(self._arms.read())
+        stored.trail = self.trail.head
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
         terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
         return stored
@@ -532,6 +628,10 @@ class Rows:
                 self.agent.run = run
             case ArmChanged():
                 self._arms.write(record)
+            case Entry():
+                self.trail.add(record)
+            case Act():
+                pass  # its entry follows
             case kinds.Renewed():
                 self._drop("own", "is_doubtful", 1)
                 self.has_old_values = True
@@ -588,6 +688,9 @@ def make_file(name: str, terms: Federation, incarnation: int, identity: bytes) -
         row = AgentRow(name, *shown, token_bytes(KEY_SIZE), identity, incarnation, 0)
         columns = f"{_AGENT}, {', '.join(_CHANGING)}"
         file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 13})", astuple(row))  # noqa: S608
+        begun = Act("terms", "begin", shown[0], detail=f"a new file, {token_bytes(16).hex()}")
+        for it in chained(BEGINNING, [begun], UNSAID, incarnation):
+            file.execute(_ADD_ENTRY, astuple(it))
         Rows(file).seal()
         file.execute(f"PRAGMA user_version = {SCHEMA}")
         content = bytearray(file.serialize())

@@ -34,7 +34,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.trail import Deed
+from fedbandit.agent.core.trail import Act, Deed, Entry, Filter, Head
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.history_file import HISTORY_FILE, HistoryFile
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
@@ -61,6 +61,7 @@ from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, EvidenceBody, Hi
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, new_incarnation
 from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
+from fedbandit.agent.process.rights import Caller, acts_of_rights, deed_here, rights_in_words
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.privacy.noise import measurement_of
 
@@ -93,6 +94,8 @@ once. Until then nothing of this site is shown to anybody."""
 LONGEST_PAUSE = 5.0
 """Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
 
+_GUARDRAILS = Deed("", "guardrails of the terms")
+
 _LOG = logging.getLogger("fedbandit.agent")
 
 
@@ -103,9 +106,12 @@ class Agent:
     ``JournalError`` if the disk fails; then nothing has changed.
     """
 
-    def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
-        """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
-        self.config, self._tls = config, tls
+    def __init__(self, config: SiteConfig, tls: TlsFiles | None, tokens: Mapping[str, Caller] | None = None) -> None:
+        """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails.
+
+        ``tokens``: who calls with each; None: anybody may do all. Here they are for the audit trail alone.
+        """
+        self.config, self._tls, self._tokens = config, tls, tokens
         self.refusals = Refusals(_LOG, time.monotonic)
         self.refused_callers = Refusals(_LOG, time.monotonic)
         self._listener: Listener | None = None
@@ -253,14 +259,14 @@ class Agent:
     async def change_arm(self, kind: ChangeKind, arm: str, deed: Deed) -> ArmChange:
         """Change an arm, and say so at once."""
         at = int(1000 * time.time())
-        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, deed.reason))
+        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, deed.reason), deed)
         _LOG.warning("%s; %s", change.in_words(), deed.in_words())
         await self._publish()
         return change
 
     async def accept_arm(self, arm: str, retire: bool, deed: Deed) -> tuple[ArmChange, ...]:
         """Accept the changes of an arm that wait; a retirement only with ``retire``."""
-        accepted = await self.site.do(lambda site: site.accept_arm(arm, retire))
+        accepted = await self.site.do(lambda site: site.accept_arm(arm, retire), deed)
         for change in accepted:
             _LOG.warning("%s: accepted %s", change.in_words(), deed.in_words())
         return accepted
@@ -272,28 +278,47 @@ class Agent:
     async def exclude(self, name: str, deed: Deed) -> None:
         """A member's numbers no longer count here."""
         at = int(1000 * time.time())
-        await self.site.do(lambda site: site.exclude(name, at, deed.reason))
+        await self.site.do(lambda site: site.exclude(name, at, deed.reason), deed)
         _LOG.warning("%s is excluded %s", name, deed.in_words())
 
     async def include(self, name: str, deed: Deed) -> None:
         """They count again."""
-        await self.site.do(lambda site: site.include(name))
+        await self.site.do(lambda site: site.include(name), deed)
         _LOG.warning("%s counts again: included %s", name, deed.in_words())
 
     async def confirm(self, deed: Deed) -> None:
         """Take the operator's word that this process is the only one of its name, and its file the latest."""
         if (twin := self._twin) is not None and self._presence.doubt is not None:
             raise AnotherRuns(f"another process runs as this site: stop it first. {twin}")
-        await self.site.do(lambda site: site.confirm(self._new_run()))
+        await self.site.do(lambda site: site.confirm(self._new_run()), deed)
         _LOG.warning("that this data folder is the latest is confirmed %s", deed.in_words())
 
     async def restore(self, deed: Deed) -> Restored:
         """Begin a new incarnation with an old file."""
-        restored = await self.site.do(lambda site: site.restore(new_incarnation(), self._new_run()))
+        restored = await self.site.do(lambda site: site.restore(new_incarnation(), self._new_run()), deed)
         _LOG.warning(
             "a new incarnation has begun with an old data folder: %s; %s", restored.in_words(), deed.in_words()
         )
         return restored
+
+    async def note(self, act: Act, deed: Deed) -> None:
+        """Write to the audit trail what changes nothing of the site; on disk when this returns."""
+        await self.site.do(lambda site: site.note(act), deed)
+
+    async def _note_rights(self, config: SiteConfig) -> None:
+        """Write what has changed of rights: while this process runs the tokens do not."""
+        now = rights_in_words(self._tokens, self.site.in_memory.stored.key)
+        if config.accepts:
+            said = "anyone" if config.accepts == "anyone" else ", ".join(sorted(config.accepts))
+            now["rights", "arms.accept_from"] = said
+        now |= {("member", name): "members.refuse" for name in config.refuse}
+        acts = [*acts_of_rights(now, await self.site.rights())]
+        if acts:
+            await self.site.do(lambda site: site.note(*acts), _by_file(config))
+
+    async def trail(self, wanted: Filter) -> tuple[list[Entry], Head]:
+        """Entries of the audit trail, and its head; all of it is on disk."""
+        return await self.site.trail(wanted)
 
     def _new_run(self) -> int:
         return 1 + self._random.randrange(MAX_RUN)
@@ -316,6 +341,8 @@ class Agent:
         if self.config.gossip is not None:
             self._listener = self.links.listen(self.config.gossip)
         await self.site.do(lambda site: site.open())
+        await self.note(Act("start", "start", detail=f"fedbandit {self._software}"), deed_here(""))
+        await self._note_rights(self.config)
         await self._accept(self.config)
         await self.links.refuse(self.config.refuse, None)
         self._refused = lambda: self.links.refused
@@ -348,6 +375,8 @@ class Agent:
         await self.hang_up()
         with suppress(JournalError):
             await self._save_board()
+            if self._tasks:  # it had started
+                await self.note(Act("stop", "stop"), deed_here(""))
         with suppress(JournalError, OSError):
             self._past.save(self._whose, self._past.points)
         self.site.close()
@@ -420,7 +449,7 @@ class Agent:
     async def _guard(self, now: float) -> None:
         """Suspend what the guardrails of the terms do not allow."""
         if self.site.in_memory.needs_guarding():
-            for change in await self.site.do(lambda site: site.guard(int(1000 * now))):
+            for change in await self.site.do(lambda site: site.guard(int(1000 * now)), _GUARDRAILS):
                 _LOG.warning("%s", change.in_words())
 
     async def _keep_board(self) -> None:
@@ -523,6 +552,7 @@ class Agent:
         if self._tls is None:
             check_insecure(config, insecure=True)
         files = None if self._tls is None else self.config.tls
+        await self._note_rights(config)  # first: after a kill the file is applied at the next start
         await self.links.refuse(config.refuse, None if files is None or files.crl is None else read_public(files.crl))
         if config.refuse != self.config.refuse:
             _LOG.warning(
@@ -550,7 +580,7 @@ class Agent:
 
     async def _accept(self, config: SiteConfig) -> None:
         """Accept what waits, and comes from whom the configuration trusts."""
-        for change in await self.site.do(lambda site: site.accept_from(config.accepts)):
+        for change in await self.site.do(lambda site: site.accept_from(config.accepts), _by_file(config)):
             _LOG.warning("%s: accepted", change.in_words())
 
     async def _wait_for_neighbours(self) -> None:
@@ -643,6 +673,11 @@ class Agent:
         if warning is not None and warning != self._said_of_certificate:
             _LOG.warning("%s", warning)
         self._said_of_certificate = warning
+
+
+def _by_file(config: SiteConfig) -> Deed:
+    """Of what the configuration says: who has written it is not known."""
+    return Deed("", config.path.name)
 
 
 def check_free_space(folder: Path) -> None:

@@ -1,13 +1,11 @@
 """Changes the state file of an agent that is not running."""
 
-import os
-import pwd
 from collections.abc import Mapping
 
 from fedbandit.agent.core.bulletin import ArmEntry
 from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.trail import Deed
+from fedbandit.agent.core.trail import Act, Deed, chained
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.process.clock import new_incarnation
 from fedbandit.agent.process.config import SiteConfig
@@ -17,20 +15,11 @@ def change_members(config: SiteConfig, name: str, excludes: bool, deed: Deed) ->
     """Exclude a member, or include it again."""
     journal = _opened(config)
     try:
-        site = Site(config.name, config.terms, journal.load())
-        step = site.exclude(name, new_incarnation(), deed.reason) if excludes else site.include(name)
-        journal.commit(step.records)
+        site, now = Site(config.name, config.terms, journal.load()), new_incarnation()
+        step = site.exclude(name, now, deed.reason) if excludes else site.include(name)
+        journal.commit([*step.records, *site.entries(step.records, deed, now)])
     finally:
         journal.close()
-
-
-def deed_here(reason: str) -> Deed:
-    """What the user of this machine asks for, and why."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = f"user {os.getuid()}"
-    return Deed(name, "user of this machine", reason)
 
 
 def restore(config: SiteConfig, deed: Deed) -> Restored:
@@ -56,7 +45,8 @@ def restore(config: SiteConfig, deed: Deed) -> Restored:
         told: Mapping[str, ArmEntry] = {} if own is None else own.bulletin.by_arm
         names = site.arms.names
         records, restored = records_of_new_incarnation(stored, config.terms, names, incarnation, everything, told)
-        journal.commit(records)
+        acts = [Act("restore", "restore", detail=f"incarnation {incarnation}")]
+        journal.commit([*records, *chained(stored.trail, acts, deed, new_incarnation())])
         journal.erase()
     finally:
         journal.close()
