@@ -42,7 +42,14 @@ from fedbandit.world.rewards import (
     StudentT,
     empirical_of,
 )
-from fedbandit.world.strata import cell_weights, checked_strata, given_strata, number_of, with_interactions
+from fedbandit.world.strata import (
+    are_by_stratum,
+    cell_weights,
+    checked_strata,
+    given_strata,
+    number_of,
+    with_interactions,
+)
 
 EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
 Means = NDArray[np.float64]
@@ -639,7 +646,7 @@ def _checked_changes(
 
 def _drift(means: ArrayLike, final_means: ArrayLike, rounds: tuple[int, int], steps: int) -> list[tuple[int, Means]]:
     """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
-    by_stratum = np.ndim(means) == 3
+    by_stratum = are_by_stratum(means)
     first, last = finite_matrix("means", means, by_stratum), finite_matrix("final_means", final_means, by_stratum)
     if first.shape != last.shape:
         raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")

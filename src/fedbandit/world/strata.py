@@ -75,8 +75,16 @@ def cell_weights(weights: NDArray[np.float64], strata: Frequencies, by_patients:
     return found / found.sum(axis=0)
 
 
+def are_by_stratum(means: ArrayLike) -> bool:
+    """Whether means are meant by agent, stratum and arm."""
+    try:
+        return np.ndim(means) == 3
+    except ValueError:  # rows of different lengths: the check of the means says so
+        return False
+
+
 def given_strata(strata: ArrayLike | int | None, means: ArrayLike) -> ArrayLike | int | None:
     """Strata that are all alike frequent, where means have strata and nothing is said of how often they come."""
-    if strata is None and np.ndim(means) == 3:
+    if strata is None and are_by_stratum(means):
         return int(np.shape(means)[1])
     return strata
