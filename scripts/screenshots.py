@@ -1,6 +1,6 @@
-"""Makes docs/images/page.png and federation.png: pages of real agents after some minutes of simulated patients.
+"""Makes docs/images/page.png, federation.png and report.png: of real agents after minutes of simulated patients.
 
-    .venv/bin/python scripts/screenshots.py [page] [federation]
+    .venv/bin/python scripts/screenshots.py [page] [federation] [report]
 
 It runs ``fedbandit up``. Agents' draws have no seed, so no two pictures are alike. Needs Chromium
 (scripts/debian-packages) and ten minutes.
@@ -34,6 +34,7 @@ class Picture(NamedTuple):
 
 PICTURES = {
     "page": Picture(["--problem", "hospital"], 6.0, 1, "#arms tr.leader", 1240),
+    "report": Picture(["--problem", "hospital", "--seed", "3"], 4.0, 1, "main table.forest", 1500),
     "federation": Picture(["--problem", "bernoulli", "--arms", "4", "--seed", "7"], 2.0, 0, "#sites article", 1020),
 }
 MOST_BYTES = 300_000
@@ -46,8 +47,9 @@ def addresses(log: Path) -> list[str]:
 
 
 def shoot(browser: Browser, url: str, picture: Picture, path: Path) -> None:
-    """Write one picture, in the light theme, 1440 pixels wide."""
-    page = browser.new_page(viewport={"width": 1440, "height": picture.height}, color_scheme="light")
+    """Write one picture, in the light theme."""
+    width = 900 if url.startswith("file:") else 1440
+    page = browser.new_page(viewport={"width": width, "height": picture.height}, color_scheme="light")
     page.goto(url)
     page.locator(picture.ready).first.wait_for()
     page.wait_for_timeout(3000)  # pulses under way
@@ -70,7 +72,13 @@ def make(browser: Browser, name: str) -> None:
             with suppress(subprocess.TimeoutExpired):
                 running.wait(60.0 * picture.minutes)
                 sys.exit(log.read_text())
-            shoot(browser, addresses(log)[picture.address], picture, IMAGES / f"{name}.png")
+            url = addresses(log)[picture.address]
+            if name == "report":
+                site = next(Path(folder).glob("sites-*/hospital-1/site.toml"))
+                command = [sys.executable, "-m", "fedbandit", "report", "-c", str(site), "-o", folder]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                url = (Path(folder) / "report.html").as_uri()
+            shoot(browser, url, picture, IMAGES / f"{name}.png")
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(60)

@@ -155,7 +155,7 @@ def test_without_a_window_a_missing_reward_is_named_and_expires_with_the_default
             f"4 rewards of a wait for that of the decision of {handed_out:%F %T}+00:00, "
             "which came before them; when it expires without one, the default counts. A reward_window would not wait."
         )
-        assert "provided that the time of a report does not depend on the reward" in state["privacy"]["promise"]
+        assert "provided that the time of a report does not depend on the outcome" in state["privacy"]["promise"]
         assert caller.metric("fedbandit_warnings") == len(state["warnings"])
         clock[0] += 31 * 86_400.0
         before = clock[0] - 30 * 86_400.0

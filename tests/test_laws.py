@@ -35,6 +35,7 @@ ROOMS = {
     "agent.http": ["agent.http"],
     "agent.client": ["agent.client"],  # it reads the models of the state
     "agent": ["agent"],  # the process of all that
+    "report": ["report"],  # of a live site, for people
     # Figures know a result by its type alone; so ``Result.plot`` may draw itself.
     "figures": ["figures"],
     "engine": ["engine"],  # a round, compiled

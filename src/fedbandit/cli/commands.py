@@ -15,6 +15,7 @@ from fedbandit.cli.agent import arm, certs, live
 from fedbandit.cli.errors import errors_exit_with_2, output_folder, quietly
 from fedbandit.cli.evaluate import evaluator
 from fedbandit.cli.plan import planner
+from fedbandit.cli.report import reporter
 from fedbandit.cli.status import teller
 from fedbandit.cli.up import show_live, upper
 from fedbandit.extras import EXTRAS, missing, needs
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.add_typer(certs, name="certs")
 app.add_typer(live)
 app.add_typer(teller)
+app.add_typer(reporter)
 app.add_typer(arm, name="arm")
 app.add_typer(upper)
 app.add_typer(planner)

@@ -520,8 +520,13 @@ class Decisions:
     reported = 0
     """Rewards that came since the site was loaded, late ones too; a repetition is not another."""
 
+    out_of_range = 0
+    """Rewards that were refused since the site was loaded: no numbers within the range."""
+
     def __init__(self, terms: Federation, stored: Stored, player: Player, keeps_rewards: bool) -> None:
         """As the journal knows them."""
+        self.missing = sum(it.played and not it.rewarded for it in stored.decisions.values())
+        """Decisions that counted without a reward: those remembered when the site was loaded, and later ones."""
         self._terms, self._stored, self._player, self._keeps_rewards = terms, stored, player, keeps_rewards
         self.slots = Slots(terms, stored.decisions, player.num_arms)
         self._requests = RequestIndex(stored.decisions.values())
@@ -661,9 +666,14 @@ class Decisions:
         report looks at no clock: it is late once anything was decided or settled after the end of its window.
         """
         decision = self[decision_id]
-        low, high, reward = self._terms.low, self._terms.high, finite_number("reward", reward)
-        if not low <= reward <= high:
-            raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
+        low, high = self._terms.low, self._terms.high
+        try:
+            reward = finite_number("reward", reward)
+            if not low <= reward <= high:
+                raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
+        except InvalidArgument:
+            self.out_of_range += 1
+            raise
         if decision.cancelled:
             raise DecisionCancelled("this decision was cancelled: it takes no reward")
         if decision.rewarded:
@@ -765,6 +775,7 @@ class Decisions:
         own: tuple[Record, ...] = ()
         if due or gone:
             missing = self._terms.missing_reward
+            self.missing += sum(not it.rewarded and not it.cancelled for it in (*gone, *due))
             rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
             own = self._player.take(rewards, self.elapsed)
         records = *records, *[it.after_play() for it in due]

@@ -39,21 +39,23 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
     match terms.policy:
         case GossipUCB():
             return Privacy(
-                "exact means after every reward, without noise",
+                "exact means after every outcome, without noise",
                 None,
                 releases,
-                "None: neighbours can compute every reward from what is gossiped.",
+                "None: neighbours can compute every outcome from what they are told.",
             )
         case FedBatch():
-            mechanism = f"noisy means of batches, the first of {terms.first_batch} rewards; a reward is in one of them"
+            mechanism = (
+                f"noisy means of batches, the first of {terms.first_batch} outcomes; an outcome is in one of them"
+            )
             lasts = "for ever"
         case FedUCB():
-            mechanism = f"noisy sums in a tree over the first {terms.max_pulls} rewards of an arm"
-            lasts = f"for {terms.max_pulls} rewards of an arm, after which no more are taken"
+            mechanism = f"noisy sums in a tree over the first {terms.max_pulls} outcomes of each {terms.words.arm}"
+            lasts = f"for {terms.max_pulls} outcomes of each {terms.words.arm}, after which no more are taken"
         case _:
             about = f"an own policy, {kind_of(terms.policy)}"
             if terms.page.noise_due is None:
-                return Privacy(f"{about}, without noise", None, releases, "None: neighbours can compute rewards.")
+                return Privacy(f"{about}, without noise", None, releases, "None: neighbours can compute outcomes.")
             mechanism, lasts = f"noise as {about}, asks for it", "if its page is what was tried at the start"
     epsilon = claimed_epsilon(terms.policy)
     return Privacy(
@@ -61,7 +63,7 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
         epsilon,
         releases,
         f"With epsilon {epsilon:g}, whoever was 50 % sure of an outcome {_surest(epsilon)} afterwards. Changing one "
-        f"reward changes the probability of anything that all other sites together see by a factor of at most "
+        f"outcome changes the probability of anything that all other sites together see by a factor of at most "
         f"e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often.",
     )
 
@@ -73,10 +75,18 @@ def _surest(epsilon: float) -> str:
     return f"is at most {percent:{'.0f' if percent < 99.0 else '.2f'}} % sure of it"
 
 
+def duration(seconds: float) -> str:
+    """In the largest unit of which it is at least one."""
+    for size, noun in ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {noun}{'' if seconds == size else 's'}"
+    return f"{seconds:.3g} second{'' if seconds == 1.0 else 's'}"
+
+
 def _delays(terms: Federation) -> str:
     if terms.reward_window > 0.0:
-        return f", whenever it is reported: it counts {terms.reward_window:g} s after its decision"
-    return ", provided that the time of a report does not depend on the reward"
+        return f", whenever it is reported: it counts {duration(terms.reward_window)} after its decision"
+    return ", provided that the time of a report does not depend on the outcome"
 
 
 # ---------------------------------------------------------------- arms

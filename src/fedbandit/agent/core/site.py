@@ -277,6 +277,16 @@ class Site:
         return self._stored.times.late
 
     @property
+    def missing(self) -> int:
+        """Decisions that counted without a reward (``Decisions.missing``)."""
+        return self._decisions.missing
+
+    @property
+    def out_of_range(self) -> int:
+        """Rewards that were refused (``Decisions.out_of_range``)."""
+        return self._decisions.out_of_range
+
+    @property
     def clock(self) -> float:
         """The largest time that this site has seen (``Decisions.clock``)."""
         return self._decisions.clock

@@ -62,6 +62,8 @@ def site_state(
             pending=site.pending,
             waiting=site.waiting,
             late=site.late,
+            missing=site.missing,
+            out_of_range=site.out_of_range,
             per_day=site.per_day,
             remembered=site.remembered,
             keep=limits.keep,

@@ -441,6 +441,14 @@ class DecisionState(_StateModel):
         "of an earlier decision of the arm is missing, or nothing is released now (`held`)"
     )
     late: int = Field(description="rewards that came after their window, and do not count")
+    missing: int = Field(
+        default=0,
+        description="decisions that counted without a reward, so the default did: those that were remembered when this "
+        "process started, and later ones",
+    )
+    out_of_range: int = Field(
+        default=0, description="rewards that were refused since this process started: no numbers within the range"
+    )
     per_day: float | None = Field(
         description="decisions per day, by which this site counts where patients count; null before its first release, "
         "or where sites count alike"

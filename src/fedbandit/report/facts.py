@@ -1,0 +1,71 @@
+"""Gathers what a report says: from a running agent over HTTP, or from the data folder of a site that has stopped."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedbandit.agent.core.decisions import Retention
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.history_file import HISTORY_FILE, HistoryFile
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal, look_at
+from fedbandit.agent.http.evidence import evidence_body
+from fedbandit.agent.http.past import Whose, points_in
+from fedbandit.agent.http.snapshot import arms_body, site_state
+from fedbandit.agent.http.state import ArmsBody, EvidenceBody, HistoryPoint, SiteState
+from fedbandit.agent.process.config import SiteConfig
+
+if TYPE_CHECKING:
+    from fedbandit.agent.client import Client
+    from fedbandit.agent.core.records import Stored
+
+__all__ = ["Facts", "of_agent", "of_folder"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one site knows of its federation; nothing in it is a raw reward.
+
+    * ``at``: when, in seconds since 1970
+    * ``is_running``: whether an agent has answered; else it is what the data folder holds
+    """
+
+    at: float
+    is_running: bool
+    state: SiteState
+    evidence: EvidenceBody
+    arms: ArmsBody
+    points: tuple[HistoryPoint, ...]
+
+
+def of_agent(client: "Client", reference: str | None, at: float) -> Facts:
+    """Ask a running agent; its errors are those of the client."""
+    state, evidence = client.state(), client.evidence(reference)
+    return Facts(at, True, state, evidence, client.arms(), tuple(client.history().points))
+
+
+def of_folder(config: SiteConfig, reference: str | None, at: float) -> Facts:
+    """Look into the folder of a stopped site; raises ``JournalError`` if an agent would refuse it."""
+    stored = _stored(config)
+    site = Site(config.name, config.terms, stored, keeps_rewards=config.keep_rewards, refused=config.refuse)
+    limits = Retention(config.keep, config.expire_after)
+    state = site_state(site, None, {}, {}, at, at, limits, {}, [], (0.0, 0.0))
+    whose = Whose(site.name, config.terms.digest(), site.arms.names)
+    try:
+        points = points_in(HistoryFile(config.data / HISTORY_FILE), whose)
+    except OSError:
+        points = []
+    return Facts(at, False, state, evidence_body(site, reference, at), arms_body(site), tuple(points))
+
+
+def _stored(config: SiteConfig) -> "Stored":
+    """What the file of a stopped site holds; where a killed process has left a log, that is written to the file."""
+    path = config.data / STATE_FILE
+    if not path.exists():
+        raise JournalError(f"{path}: {config.name} has no state yet, and its agent is not running")
+    stored = look_at(path, config.name, config.terms)
+    if stored is not None:
+        return stored
+    journal = SqliteJournal(path, config.name, config.terms, incarnation=1)
+    try:
+        return journal.load()
+    finally:
+        journal.close()

@@ -1,0 +1,60 @@
+"""The tables of a report, as comma-separated values: numbers in full, times in UTC, names that no spreadsheet runs."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from io import StringIO
+
+from fedbandit.agent.http.evidence import plain_cell, table_of
+from fedbandit.report.facts import Facts
+
+__all__ = ["tables_of"]
+
+
+def tables_of(facts: Facts) -> dict[str, str]:
+    """Each table by the name of its file."""
+    return {
+        "sites.csv": _table(("site", "arm", "patients", "rewards_released", "share"), _sites(facts)),
+        "evidence.csv": table_of(facts.evidence),
+        "history.csv": _table(
+            ("at", "arm", "estimate", "low", "high", "always_low", "always_high", "own_mean"), _history(facts)
+        ),
+        "changes.csv": _table(
+            ("at", "change", "arm", "site", "reason", "accepted", "known_at", "not_yet"), _changes(facts)
+        ),
+    }
+
+
+def _sites(facts: Facts) -> Iterable[Sequence[object]]:
+    for it in facts.evidence.arms:
+        for each in it.sites:
+            yield plain_cell(each.site), plain_cell(it.arm), each.patients, each.rewards, each.share
+
+
+def _history(facts: Facts) -> Iterable[Sequence[object]]:
+    names = [it.name for it in facts.state.arms]
+    for it in facts.points:
+        rows = it.estimates, it.lows, it.highs, it.always_lows, it.always_highs, it.own_means
+        for k, name in enumerate(names[: len(it.estimates)]):
+            values = [row[k] if k < len(row) else None for row in rows]
+            yield _time(it.at), plain_cell(name), *("" if value is None else value for value in values)
+
+
+def _changes(facts: Facts) -> Iterable[Sequence[object]]:
+    for it in facts.arms.changes:
+        having = "; ".join(each.site for each in it.receipts if each.has_it)
+        missing = "; ".join(each.site for each in it.receipts if not each.has_it)
+        cells = it.change, it.arm, it.by, it.reason, "yes" if it.accepted else "no", having, missing
+        yield _time(it.at), *map(plain_cell, cells)
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(headings)
+    table.writerows(rows)
+    return text.getvalue()
