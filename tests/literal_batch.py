@@ -81,6 +81,18 @@ def kl_index(x, limit, epsilon):
     return low
 
 
+def from_urn(counts, unknown, full, u):
+    """An unknown arm, or None where the index is to say it. 16 balls, 8, 4, 2 or 1; four for what is known."""
+    least, nothing_known = min(counts[k] for k in unknown), len(unknown) == len(counts)
+    start = next(k for k in unknown if counts[k] == least)
+    urn = []
+    for k in sorted(unknown, key=lambda k: (k < start, k)):
+        ahead = counts[k] - least
+        urn += [k] * (1 if k in full and not nothing_known else (16, 8, 4, 2, 1)[min(ahead, 4)])
+    urn += [] if nothing_known else [None] * 4
+    return urn[math.floor(u * len(urn))]
+
+
 def fed_batch(tape, epsilon, first, growth, index, last_only=False, catches_up=False, patients=False, acts=None):
     """Arms, own means, gossiped values and weights, and theta, for every round.
 
@@ -148,21 +160,30 @@ def fed_batch(tape, epsilon, first, growth, index, last_only=False, catches_up=F
             if committed[i]:
                 arms.append(committed[i].pop())
                 continue
-            if unknown:
-                arms.append(min(unknown, key=lambda k: n[i, k]))
+            drawn = None
+            if unknown and last_only:
+                drawn = min(unknown, key=lambda k: n[i, k])
+            elif unknown:
+                drawn = from_urn(n[i], unknown, [], tape.picks[t - 1, i])
+            if drawn is not None:
+                arms.append(drawn)
                 continue
-            if lagging:
+            if lagging and not unknown:
                 arms.append(lagging[math.floor(tape.picks[t - 1, i] * len(lagging))])
                 continue
-            theta = value[i] / weight[i]
-            if index == "kl":
-                counts = [num_agents * sum(m for m, _ in site.releases[k]) for k in range(num_arms)]
-                belief = [(kl_index(theta[k], math.log(now) / counts[k], epsilon), theta[k]) for k in range(num_arms)]
-            else:
-                share = [rate[i] / (num_agents * weight[i, k]) if patients else None for k in range(num_arms)]
-                share = [s if s is None else min(max(s, 1e-9), 1.0) for s in share]
-                belief = [theta[k] + site.bonus(k, now, tape.normals[t - 1, i, k], share[k]) for k in range(num_arms)]
-            arms.append(belief.index(max(belief)))
+            belief = {}
+            for k in range(num_arms):
+                if k in unknown:
+                    continue
+                theta = value[i, k] / weight[i, k]
+                if index == "kl":
+                    count = num_agents * sum(m for m, _ in site.releases[k])
+                    belief[k] = kl_index(theta, math.log(now) / count, epsilon), theta
+                else:
+                    share = rate[i] / (num_agents * weight[i, k]) if patients else None
+                    share = share if share is None else min(max(share, 1e-9), 1.0)
+                    belief[k] = theta + site.bonus(k, now, tape.normals[t - 1, i, k], share)
+            arms.append(max(belief, key=belief.get))
             if last_only:
                 committed[i] = [arms[-1]] * (n[i, arms[-1]] - 1)  # until its count has doubled
         news = [observe(t, i, k) if k >= 0 else None for i, k in enumerate(arms)]
@@ -219,15 +240,18 @@ def fed_batch_on_releases(tape, epsilon, first, growth, index):
     def chosen(t, i):
         judgements = [judged(i, k) for k in range(num_arms)]
         unknown = [k for k in range(num_arms) if judgements[k] is None]
-        if unknown:
-            return min(unknown, key=lambda k: n[i, k])
-        belief = []
-        for k, (theta, variance) in enumerate(judgements):
+        if unknown and (drawn := from_urn(n[i], unknown, [], tape.picks[t - 1, i])) is not None:
+            return drawn
+        belief = {}
+        for k, judgement in enumerate(judgements):
+            if judgement is None:
+                continue
+            theta, variance = judgement
             if sites[i].releases[k]:
                 variance = min(variance, sites[i].variance(k) / num_agents)
             factor = tape.normals[t - 1, i, k] if index == "thompson" else math.sqrt(2 * math.log(t))
-            belief.append(theta + math.sqrt(variance) * factor)
-        return belief.index(max(belief))
+            belief[k] = theta + math.sqrt(variance) * factor
+        return max(belief, key=belief.get)
 
     def keep():
         rows = [[judged(i, k) or (0, 0) for k in range(num_arms)] for i in range(num_agents)]

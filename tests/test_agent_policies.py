@@ -25,7 +25,7 @@ from sites_on_tape import SitesOnTape, tape_on_the_grid
 from test_agent_simulation import EXACT, TERMS, TREE, Watched
 from test_site import exchange, publish
 
-DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.0)
 NEVER = 10**9
 
 

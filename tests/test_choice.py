@@ -261,10 +261,36 @@ def test_a_state_that_was_played_says_how_likely_an_arm_was():
     assert some != every
 
 
-def test_indices_and_round_robins_are_certain():
-    for name in ("ucb", "kl", "thompson"):
-        site = played(terms_of(name), 0, 7)
-        assert asked(site, draws_for(site.terms, Random(1))) == (0, 1.0)  # unknown arms, in turn
+UNKNOWN = {  # decisions of each arm so far, the arms that a request may have, and balls of these
+    "nothing yet": ((0, 0, 0, 0), None, (16, 16, 16, 16)),
+    "all leads": ((2, 0, 1, 1), None, (4, 16, 8, 8)),
+    "some arms": ((2, 0, 1, 2), (0, 2, 3), (8, 16, 8)),
+    "two arms": ((2, 0, 1, 1), (2, 3), (16, 16)),
+}
+
+
+@pytest.mark.parametrize("name", ["ucb", "kl", "thompson"])
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_unknown_arms_are_drawn_from_an_urn(name, case):
+    """Before the first releases; whatever staff have seen, no arm is certain and none impossible."""
+    counts, allowed, balls = UNKNOWN[case]
+    found = compare_frequencies(alone(terms_of(name), counts, 7), allowed)
+    assert found == {k: n / sum(balls) for k, n in zip(allowed or range(4), balls, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["ucb", "kl", "thompson"])
+def test_a_lone_unknown_arm_leaves_a_fifth_to_the_index(name):
+    """Known arms beside it get what the index says, so nobody knows when it comes."""
+    site = alone(terms_of(name), (30, 40, 2, 50), 7)
+    found = compare_frequencies(site, error=0.002)
+    assert found[2] == 0.8
+    assert sum(found.values()) == pytest.approx(1.0, abs=0.001)
+    site = alone(terms_of(name), (30, 1, 2, 50), 7)
+    found = compare_frequencies(site, error=0.002)
+    assert (found[1], found[2]) == (16 / 28, 8 / 28)
+
+
+def test_indices_are_certain():
     for name in ("ucb", "kl", "fed_ucb", "gossip_ucb"):
         site = alone(terms_of(name), (20, 30, 40, 50), 7)
         assert asked(site, draws_for(site.terms, Random(1))).propensity == 1.0
@@ -374,10 +400,15 @@ def expected_with(shares, said, allowed, control=1):
 def test_shares_of_an_index(allowed, counts):
     """With unknown arms, too, and with whatever arms a request may have: a fine comb of draws counts each arm."""
     site, bare = (alone(terms_of("ucb", shares=shares), counts, 7) for shares in (SHARES, None))
-    said = asked(bare, SiteDraws((), 0.5), tuple(k for k in allowed if k != 1) or allowed).arm
+    others = tuple(k for k in allowed if k != 1) or allowed
+    said = asked(bare, SiteDraws((), 0.5), others).arm
     comb = [asked(site, SiteDraws((), 0.5, (i + 0.5) / 1000), allowed) for i in range(1000)]
     expected = expected_with(SHARES, said, allowed)
-    assert dict(comb) == pytest.approx(expected)
+    if any(counts):
+        assert dict(comb) == pytest.approx(expected)
+    else:  # the index is an urn, and says each as likely
+        alike = [expected_with(SHARES, k, allowed) for k in others]
+        assert dict(comb) == pytest.approx({k: sum(it[k] for it in alike) / len(alike) for k in allowed})
     assert Counter(given.arm for given in comb) == {k: round(1000 * p) for k, p in expected.items()}
     assert sum(dict(comb).values()) == pytest.approx(1.0, abs=1e-12)
 

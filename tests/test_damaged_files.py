@@ -21,7 +21,7 @@ from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal, lo
 from live import TERMS
 
 WINDOW = replace(TERMS, reward_window=50.0)
-DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.0)
 FRAME, HEADER = 4096 + 24, 32
 
 

@@ -17,7 +17,7 @@ from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.checks import InvalidArgument
 from live import TERMS, bulletin_of
 
-DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.0)
 
 
 class Disk(SqliteJournal):

@@ -33,7 +33,7 @@ MEANS = {"here": (0.2, 0.8, 0.5), "there": (0.3, 0.7, 0.5), "yonder": (0.1, 0.9,
 def played(patients=200, policy=None, **terms):
     """Three sites that differ, after so many patients each."""
     federation = Federation("trial", ARMS, 0.0, 1.0, policy or FedBatch(2.0, first_batch=4), max_agents=3, **terms)
-    network = MemoryNetwork(federation, [("here", "there"), ("there", "yonder")], seed=1, spreads=True)
+    network = MemoryNetwork(federation, [("here", "there"), ("there", "yonder")], seed=3, spreads=True)
     network.exchange("here", "there")
     network.exchange("there", "yonder")
     network.run()

@@ -21,7 +21,7 @@ from fedbandit.testing.memory_network import Down, MemoryNetwork
 
 PLAIN = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), max_agents=2)
 WINDOW = replace(PLAIN, reward_window=10.0)
-DRAWS, NEVER = SiteDraws((0.0, 0.0), 0.5), 10**9
+DRAWS, NEVER = SiteDraws((0.0, 0.0), 0.0), 10**9
 
 
 def counting():

@@ -33,7 +33,7 @@ from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal
 from fedbandit.testing.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork, simulated_signature
 
 TERMS = Federation("test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
-DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.0)
 MIDDLE = SiteDraws((0.0, 0.0, 0.0), 0.0)
 NEVER = 10**9  # decisions are kept
 

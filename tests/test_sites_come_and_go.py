@@ -189,7 +189,7 @@ def test_one_that_joins_uses_what_the_network_knows(counts, index):
     network = MemoryNetwork(terms, RING, seed=2)
     play(network, "0123", 150)
     network.join("late", ["0", "2"])
-    assert network.decide("late").arm == 0  # nothing is known yet: in turn
+    assert network.decide("late").propensity == 1 / 3  # nothing is known yet: each arm is as likely
     sweep(network)
     assert None not in network.site("late").theta
     arms = play(network, ["0", "1", "2", "3", "late"], 60, seed=7)

@@ -8,7 +8,7 @@ zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in
 
 import warnings
 from dataclasses import dataclass
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
@@ -29,10 +29,10 @@ from fedbandit.policies.protocol import (
     lagging_chance,
     uniform,
 )
-from fedbandit.rules import batch, gossip, private, proved
+from fedbandit.rules import batch, gossip, private, proved, urn
 from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, break_even_epsilon
-from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
+from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.kl import kl_index, lasting_kl_index
 from fedbandit.rules.releases import random_effects
 
@@ -108,18 +108,21 @@ def start(me: Any, terms: Terms) -> None:
 
 
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
-    """An unknown arm, in turn; else a lagging one, if others' counts are known; else -1."""
+    """An unknown arm from the urn; else a lagging one, if others' counts are known; else -1, for the index."""
     if me.num_unknown > 0:
-        arm = fewest_pulls(me.tried, me.unknown)
-        # By rate, what others know will do until late rewards have filled a batch; unless nothing is known at all.
-        if not terms.by_rate or me.tried[arm] < me.batch_end[arm] or me.num_unknown == len(me.unknown):
-            return arm
+        rest = urn.rest_of(me.num_unknown, len(me.unknown))
+        return urn.drawn(me.tried, me.unknown, me.batch_end, _waits(me, terms), rest, uniform(draws))
     if terms.catches_up:
         lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
         if lagging > 0:
             me.caught_up += 1
             return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
     return -1
+
+
+def _waits(me: Any, terms: Terms) -> bool:
+    """By rate, what others know will do until late rewards have filled a batch; unless nothing is known at all."""
+    return terms.by_rate != 0 and me.num_unknown < len(me.unknown)
 
 
 def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -133,8 +136,10 @@ def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -
 def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest theta + calibrated radius."""
     arm = _first(me, terms, seen, draws)
-    if arm >= 0:
-        return arm
+    return arm if arm >= 0 else _by_radius(me, terms, seen, now)
+
+
+def _by_radius(me: Any, terms: Terms, seen: Any, now: Now) -> int:
     for k in range(len(me.belief)):
         me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
     return highest(me.belief)
@@ -143,18 +148,22 @@ def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> 
 def decide_by_proved_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest theta + proved radius."""
     arm = _first(me, terms, seen, draws)
-    if arm >= 0:
-        return arm
+    return arm if arm >= 0 else _by_proved_radius(me, terms, seen, now)
+
+
+def _by_proved_radius(me: Any, terms: Terms, seen: Any, now: Now) -> int:
     for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + proved_radius(me, terms, seen, now, k)
+        me.belief[k] = -inf if me.unknown[k] else me.theta[k] + proved_radius(me, terms, seen, now, k)
     return highest(me.belief)
 
 
 def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The arm with the largest mean that the private divergence does not rule out."""
     arm = _first(me, terms, seen, draws)
-    if arm >= 0:
-        return arm
+    return arm if arm >= 0 else _by_divergence(me, terms, now)
+
+
+def _by_divergence(me: Any, terms: Terms, now: Now) -> int:
     if now.log_t >= me.winner_until:
         for k in range(len(me.belief)):
             me.belief[k] = me.theta[k] / terms.width
@@ -227,8 +236,8 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
             share = gossip.share_of_all(me.share, weight, terms.num_agents)
             me.spread[arm] = radii.shared_deviation(me.deviation[arm], share)
             me.rewards[arm] = me.worth[arm] / share
-    elif terms.by_rate:  # no index chooses it
-        me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
+    else:  # no index chooses it
+        me.theta[arm], me.spread[arm], me.rewards[arm] = -inf, 0.0, inf
 
 
 def take_back(me: Any, terms: Terms, arm: int, size: int, row: tuple[float, ...]) -> None:
@@ -273,9 +282,8 @@ def believe_releases(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
     me.winner_until = 0.0
-    if unknown:
-        if terms.by_rate:  # no index chooses it
-            me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
+    if unknown:  # no index chooses it
+        me.theta[arm], me.spread[arm], me.rewards[arm] = -inf, 0.0, inf
         return
     own, variance = me.deviation[arm] * me.deviation[arm], seen.sampling[arm] + seen.missing[arm]
     if me.releases[arm] > 0:
@@ -286,8 +294,8 @@ def believe_releases(me: Any, terms: Terms, seen: Any, arm: int) -> None:
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
-    """Theta."""
-    return me.theta[arm]
+    """Theta; 0 while the arm is unknown."""
+    return 0.0 if me.unknown[arm] else me.theta[arm]
 
 
 def unknown(me: Any, arm: int) -> bool:
@@ -349,11 +357,38 @@ def divergence_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> f
     return terms.width * index - me.theta[arm]
 
 
-def drawn_chance(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:
-    """Of FedBatch: among lagging arms, if there are any; else by Thompson's draws around theta."""
-    if count_lagging(me.tried, seen.n_max, terms.num_agents) > 0:
+# ---------------------------------------------------------------- how likely an arm is
+
+
+def _chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int, by_index: float) -> float:
+    """Of an arm that the index gives with chance ``by_index``: from the urn; else among lagging arms."""
+    if me.num_unknown > 0:
+        rest, waits = urn.rest_of(me.num_unknown, len(me.unknown)), _waits(me, terms)
+        known = urn.chance(me.tried, me.unknown, me.batch_end, waits, rest, urn.KNOWN)
+        return urn.chance(me.tried, me.unknown, me.batch_end, waits, rest, arm) + known * by_index
+    if terms.catches_up and count_lagging(me.tried, seen.n_max, terms.num_agents) > 0:
         return lagging_chance(me, terms, seen, now, arm)
-    return highest_chance(me.theta, me.spread, arm)
+    return by_index
+
+
+def thompson_chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Of the highest draw, where the index chooses."""
+    return _chance(me, terms, seen, now, arm, highest_chance(me.theta, me.spread, arm))
+
+
+def radius_chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Of the highest index with the calibrated radius."""
+    return _chance(me, terms, seen, now, arm, float(arm == _by_radius(me, terms, seen, now)))
+
+
+def proved_chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Of the highest index with the proved radius."""
+    return _chance(me, terms, seen, now, arm, float(arm == _by_proved_radius(me, terms, seen, now)))
+
+
+def divergence_chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Of the highest index by divergence."""
+    return _chance(me, terms, seen, now, arm, float(arm == _by_divergence(me, terms, now)))
 
 
 ON_RELEASES = {
@@ -381,10 +416,10 @@ THOMPSON = Page(
     unknown=unknown,
     radius=radius,
     margin=thompson_margin,
-    chance=drawn_chance,
+    chance=thompson_chance,
     on_releases=ON_RELEASES,
 )
-RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
+RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None, chance=radius_chance)
 PROVED = RADIUS._replace(
     averaged=("centre", "missing", "variance", "noise", "coefficient", "price"),
     columns=("value", "share", "releases", "variance", "noise", "largest"),
@@ -395,9 +430,10 @@ PROVED = RADIUS._replace(
     take_back=take_back_for_proof,
     believe=believe_board,
     radius=proved_radius,
+    chance=proved_chance,
     on_releases=None,
 )
-DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
+DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin, chance=divergence_chance)
 
 
 class FewPatientsWarning(UserWarning):
