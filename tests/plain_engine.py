@@ -31,6 +31,7 @@ class PlainEngine:
     def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False, shares=None):
         self.tape, self.page, self.terms, self.rule, self.by_exchange = tape, page, terms, rule, n_max_by_exchange
         self.shares = shares or [1.0] * len(terms)
+        self.takes_features = page.context == "features"
         self.spreads = tape.gossip == "releases" and page.network == "gossip"
         self.agents, self.arms = range(len(terms)), range(tape.rewards.shape[2])
         self.edges = [tuple(edge) for edge in tape.graph.edges]
@@ -48,13 +49,15 @@ class PlainEngine:
         for i in self.agents:
             for k in self.arms:  # Algorithm 1, line 1
                 change = self._pull(0, i, k)
-                if not self.spreads:
+                if not self.spreads and not self.page.records:
                     self._add(i, k, change)  # on any network, averages begin as what an agent publishes
                 self.seen[i].n_max[k] = int(self.page.announced is not None)
-        if self.page.network == "pooled":
+        if self.page.network == "pooled" and not self.page.records:
             self._pool(self.arms)
         if self.spreads:
             self._publish()
+        if self.page.records:
+            self._receive()
         self._believe(before)
         yield self._shown(0, [])
         for t in range(1, self.tape.horizon + 1):
@@ -74,12 +77,12 @@ class PlainEngine:
             self._pass_on(t)
         elif network == "gossip":
             self._mix(t)
-        if network in ("gossip", "consensus", "alone") and not self.spreads:
+        if network in ("gossip", "consensus", "alone") and not self.spreads and not self.page.records:
             for i, arm in enumerate(arms):
                 self._add(i, arm, changes[i])
         if network == "consensus":
             self._mix(t)
-        if network == "pooled":
+        if network == "pooled" and not self.page.records:
             self._pool(set(arms))
         if self.page.reweigh is not None:
             for i in self.agents:
@@ -89,6 +92,8 @@ class PlainEngine:
             self._publish()
         if announces and n_max is None:
             self._count_on_boards()
+        if self.page.records:
+            self._receive()
         self._believe(before)
         if self.page.meet is not None:
             self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
@@ -132,15 +137,47 @@ class PlainEngine:
     def _pull_in_context(self, t, i, arm, context):
         """The same for a page that takes the context: it may release several sums, each with its own noise."""
         page, me, terms = self.page, self.me[i], self.terms[i]
-        before = list(page.published(me, terms, arm))
+        before = list(page.published(me, terms, arm)) if page.published else []
         noise = 0.0
         if page.noise_due is not None:
             noise = me.noise
-            if page.noise_due(me, terms, arm, context) > 0:
+            end = page.noise_due(me, terms, arm, context)
+            if end > 0 and self.takes_features:
+                self._fill_noise(i, arm, end)
+            elif end > 0:
                 for s in self.strata:
                     noise[s] = self._noise(i, s * len(self.arms) + arm, me.due[s])
         page.observe(me, terms, arm, float(self.tape.rewards[t, i, arm]), noise, context)
-        return [y - x for x, y in zip(before, page.published(me, terms, arm), strict=True)]
+        return [y - x for x, y in zip(before, page.published(me, terms, arm), strict=True)] if before else []
+
+    def _fill_noise(self, i, arm, end):
+        """The noise of all that a page releases at once: of one arm, or of all."""
+        me, rows = self.me[i], [row for name in ("noise", "gram_noise") if (row := getattr(self.me[i], name, None))]
+        per_arm, total = not hasattr(me, "gram_noise"), sum(map(_size, rows))
+        drawn = self.tape.noise[end, i, arm * total if per_arm else 0 :] * self.terms[i].noise_scale
+        numbers = iter(drawn.tolist())
+        for row in rows:
+            _fill(row, numbers)
+
+    def _records(self, i, arm):
+        """What an agent's records of an arm are, its numbers in one row."""
+        return [x for name in self.page.records for x in _numbers(getattr(self.me[i], name)[arm])]
+
+    def _receive(self):
+        """Everybody makes what there is to make of all records that it knows of."""
+        page, agents = self.page, self.agents
+        own = [[self._records(i, k) for k in self.arms] for i in agents]
+        for i in agents:
+            for k in self.arms:
+                if page.network == "pooled":
+                    rows, versions = [[sum(column) for column in zip(*(own[j][k] for j in agents), strict=True)]], [1]
+                elif page.network == "alone":
+                    rows, versions = [own[i][k]], [1]
+                else:
+                    board, nothing = self.boards[i], [0.0] * len(own[i][k])
+                    rows = [board[j][1][k] if j in board else nothing for j in agents]
+                    versions = [board[j][0] if j in board else 0 for j in agents]
+                page.receive(self.me[i], self.terms[i], k, rows, versions)
 
     def _reweigh(self, t, i):
         """After a release: the agent's weight, what that changes of any arm, and what it means for others."""
@@ -206,12 +243,15 @@ class PlainEngine:
     def _publish(self):
         """Each agent, all that it publishes, if anything has changed; then everybody adds up what it holds."""
         for i in self.agents:
-            rows = [self.page.published(self.me[i], self.terms[i], k) for k in self.arms]
+            rows = [
+                self._records(i, k) if self.page.records else self.page.published(self.me[i], self.terms[i], k)
+                for k in self.arms
+            ]
             version, last = self.boards[i].get(i, (0, None))
             if rows != last:
                 self.boards[i][i] = version + 1, rows
                 self.counts[i, version + 1] = self._announced()[i] if self.page.announced is not None else None
-        for i, board in enumerate(self.boards):
+        for i, board in enumerate(self.boards if not self.page.records else ()):
             heard = len(self.agents) if len(board) == len(self.agents) else sum(self.shares[j] for j in board)
             for k in self.arms:
                 for name, value in zip(self.page.averaged, self._combined(i, board, k, heard), strict=True):
@@ -276,3 +316,20 @@ class PlainEngine:
             self._averages(),
             [list(seen.n_max) for seen in self.seen],
         )
+
+
+def _numbers(value):
+    """All numbers of rows in rows."""
+    return [x for row in value for x in _numbers(row)] if isinstance(value, list) else [value]
+
+
+def _size(value):
+    return len(_numbers(value))
+
+
+def _fill(row, numbers):
+    for c, entry in enumerate(row):
+        if isinstance(entry, list):
+            _fill(entry, numbers)
+        else:
+            row[c] = next(numbers)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, Tape, replay
+from fedbandit import FedBatch, FedLinear, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, Tape, replay
 from fedbandit.policies import POLICIES
 from fedbandit.privacy.ledger import AlreadyReleased, Ledger
 from fedbandit.privacy.mechanism import Mechanism, ReleasedInterval
@@ -457,6 +457,8 @@ def test_a_private_page_gets_noise_or_does_not_run():
         printed = FedUCB(1.0, horizon=9, paper=True)
     with pytest.raises(InvalidArgument, match="policy must be one whose page names the interval of each release"):
         Mechanism(printed, 3, 1, 0.0, 1.0)
+    with pytest.raises(InvalidArgument, match="simulations only"):
+        Mechanism(FedLinear(1.0), 3, 1, 0.0, 1.0)
     for kind, policy in POLICIES.items():
         page = (policy(1.0) if "epsilon" in policy.__dataclass_fields__ else policy()).page()
         assert (page.noise_due is None) == ("epsilon" not in policy.__dataclass_fields__), kind

@@ -104,6 +104,16 @@ class Releases(NamedTuple):
     taken: Any  # [N, M C], scratch: the row
 
 
+class Records(NamedTuple):
+    """Where the numbers of records, and of noise, lie in an agent's row of numbers."""
+
+    places: Any  # [..., 2]: of each name the first number, and how many there are of an arm
+    length: int  # of the record of an arm
+    noise: Any  # [..., 2]: the first number, and how many there are
+    noises: int
+    per_arm: bool  # noise is that of one arm; otherwise of all
+
+
 class Contexts(NamedTuple):
     """What is known of decisions before their arms are chosen, and what agents have decided in each cell."""
 
@@ -143,6 +153,7 @@ class Population(NamedTuple):
     sharing: Any  # Sharing: shares of arms
     releases: Any  # Releases, where these spread; else 0
     contexts: Any  # Contexts, where decisions have strata, or FeatureContexts; else 0
+    records: Any = 0  # Records, where a page has them or takes noise for features
 
 
 def _dtype_of(page: Page, num_arms: int, num_strata: int = 0, num_features: int = 0) -> np.dtype[Any]:
@@ -182,7 +193,7 @@ def new_population(
     ``rounds_of_waiting``: how long a reward may wait; 0: it counts at once. ``releasing``: N times each agent's weight,
     where releases spread.
     """
-    num_agents, columns = len(terms), len(page.published_names)
+    num_agents, columns = len(terms), max(len(page.published_names), 1)
     agents = np.zeros(num_agents, _dtype_of(page, num_arms, num_strata, num_features))
     slots = rounds_of_waiting + num_arms if rounds_of_waiting else 1
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
@@ -207,7 +218,8 @@ def new_population(
         before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
         sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1, num_strata, num_features), shares, num_arms),
-        releases=0 if releasing is None else new_releases(releasing, num_arms, columns),
+        releases=_new_boards(page, agents, releasing, num_arms, columns),
+        records=new_records(page, agents.dtype, num_arms),
         contexts=(
             new_contexts(num_agents, num_arms, num_strata, slots)
             if num_strata
@@ -216,6 +228,36 @@ def new_population(
             else 0
         ),
     )
+
+
+def new_records(page: Page, dtype: np.dtype[Any], num_arms: int) -> Records:
+    """The places of the page's records and noise."""
+    noisy = [name for name in ("noise", "gram_noise") if name in page.knows and page.context == "features"]
+    places = [(_offset(dtype, name) // 8, dtype[name].itemsize // 8 // num_arms) for name in page.records]
+    noise = [(_offset(dtype, name) // 8, dtype[name].itemsize // 8) for name in noisy]
+    return Records(
+        places=np.array(places, np.int64).reshape(-1, 2),
+        length=sum(size for _, size in places),
+        noise=np.array(noise, np.int64).reshape(-1, 2),
+        noises=sum(size for _, size in noise),
+        per_arm="gram_noise" not in page.knows,
+    )
+
+
+def length_of_record(page: Page, num_arms: int, num_strata: int, num_features: int) -> int:
+    """How many numbers an agent publishes of an arm."""
+    if not page.records:
+        return len(page.published_names)
+    return new_records(page, _dtype_of(page, num_arms, num_strata, num_features), num_arms).length
+
+
+def _new_boards(page: Page, agents: Any, releasing: Any, num_arms: int, columns: int) -> Any:
+    """Where releases spread: a board for each agent, of all agents. Of records also elsewhere: its own, or the sum."""
+    if page.records:
+        columns, num_agents = new_records(page, agents.dtype, num_arms).length, len(agents)
+        boards, rows = {"gossip": (num_agents, num_agents), "pooled": (1, 1)}.get(page.network, (num_agents, 1))
+        return new_releases(np.ones(rows) if releasing is None else releasing, num_arms, columns, boards)
+    return 0 if releasing is None else new_releases(releasing, num_arms, columns, len(agents))
 
 
 def new_feature_contexts(num_agents: int, num_arms: int, num_features: int, slots: int) -> FeatureContexts:
@@ -299,12 +341,12 @@ def _offset(record: np.dtype[Any], name: str) -> int:
     return fields[name][1]
 
 
-def new_releases(shares: NDArray[np.float64], num_arms: int, columns: int) -> Releases:
-    """Boards on which nobody has published anything."""
+def new_releases(shares: NDArray[np.float64], num_arms: int, columns: int, boards: int) -> Releases:
+    """So many boards on which nobody has published anything; ``shares`` of those who may."""
     num_agents, width = len(shares), num_arms * columns
     return Releases(
-        rows=np.zeros((num_agents, num_agents, width)),
-        versions=np.zeros((num_agents, num_agents), np.int32),
+        rows=np.zeros((boards, num_agents, width)),
+        versions=np.zeros((boards, num_agents), np.int32),
         shares=shares,
         sources=np.zeros(num_agents, np.int64),
         newest=np.zeros(num_agents, np.int32),

@@ -264,3 +264,49 @@ _BY_AVERAGE: dict[Callable[..., None], Callable[..., None]] = {
 def pass_on_by(kind: LinkKind) -> Callable[..., None]:
     """``pass_on(population, links, tape, t, bits)``: releases instead of averages over links of a kind."""
     return _BY_AVERAGE[kind.average]
+
+
+# ---------------------------------------------------------------- records, which a page keeps in rows of its own
+
+
+@compile_inner
+def copy_record(population: Any, i: int, row: Any, k: int) -> None:
+    """Copy an agent's record of an arm to its row."""
+    places, to = population.records.places, k * population.records.length
+    for p in range(len(places)):
+        size = places[p, 1]
+        start = places[p, 0] + k * size
+        for c in range(size):
+            row[to + c] = population.averages[i, start + c]
+        to += size
+
+
+@compile_inner
+def pool_records(population: Any, t: int) -> None:
+    """The sums of all records of the arms pulled in this round."""
+    agents, steps = population.agents, population.steps
+    num_agents, num_arms = len(agents), len(agents[0].tried)
+    population.releases.versions[0, 0] = 1
+    for position in range(num_arms if t == 0 else num_agents):
+        step = steps[position if t > 0 else 0]
+        arm = np.int64(step.arm) if t > 0 else position
+        if t == 0 or (step.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
+            population.pooled[arm] = t
+            _add_records(population, arm)
+        if t > 0:
+            step.messages += num_agents - 1
+
+
+@compile_inner
+def _add_records(population: Any, k: Any) -> None:
+    places, length, row = population.records.places, population.records.length, population.releases.rows[0, 0]
+    for c in range(length):
+        row[k * length + c] = 0.0
+    for i in range(len(population.agents)):
+        to = k * length
+        for p in range(len(places)):
+            size = places[p, 1]
+            start = places[p, 0] + k * size
+            for c in range(size):
+                row[to + c] += population.averages[i, start + c]
+            to += size

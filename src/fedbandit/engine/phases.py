@@ -16,16 +16,18 @@ from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, no
 from fedbandit.engine.links import LinkKind
 from fedbandit.engine.network import (
     add_news,
+    copy_record,
     hear_n_max,
     hear_present_links,
     hear_shown,
     pass_on_by,
     pool,
+    pool_records,
     publish,
     see_mean,
     see_shown,
 )
-from fedbandit.engine.streams import SimulatedDraws, draw, draw_noise, draw_of, uniform
+from fedbandit.engine.streams import NOISES, SimulatedDraws, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.order import Phases
 from fedbandit.policies.protocol import Context, Page, time_of
 from fedbandit.rules.choose import BY_INDEX, CONTROL, fewest_pulls, given_by_share
@@ -71,8 +73,8 @@ class Specialisation:
     def functions(self) -> list[Callable[..., Any]]:
         """What it has of functions that are compiled: the page's, and those for rewards and links."""
         page = self.page
-        parts = (page.start, page.decide, page.noise_due, page.observe, page.published, page.reweigh, page.believe)
-        shown = (page.estimate, page.radius, page.unknown, page.meet, page.announced, page.combine)
+        parts = (page.start, page.decide, page.noise_due, page.observe, published_by(page), page.reweigh, page.believe)
+        shown = (page.estimate, page.radius, page.unknown, page.meet, page.announced, page.combine, page.receive)
         found = (*parts, *shown, self.draw_reward, self.links.average, self.links.mark)
         return [function for function in found if function is not None]
 
@@ -120,12 +122,28 @@ def phases_of(spec: Specialisation, is_apart: bool = False, hearing: tuple[Any, 
     return Phases(
         begin=_begin(spec),
         act=_act(spec, hear),
-        learn=_learn_from_releases(spec, see) if spec.has_releases else _learn(spec, see),
+        learn=(
+            _learn_from_records(spec)
+            if page.records
+            else _learn_from_releases(spec, see)
+            if spec.has_releases
+            else _learn(spec, see)
+        ),
         exchange=_exchange(spec) if page.network in ("gossip", "consensus", "pooled") else None,
         mark=None if spec.links.mark is None else _mark(spec),
         gather=None if page.meet is None else _gather(page.meet),
         watch=_watch(spec) if spec.watches and page.radius is not None else None,
     )
+
+
+def _publish_nothing(me: Any, terms: Any, arm: Any) -> tuple[float]:
+    """For a page that has records."""
+    return (0.0,)
+
+
+def published_by(page: Page) -> Any:
+    """What the page publishes of an arm, where links gossip averages."""
+    return page.published or _publish_nothing
 
 
 def _believe_nothing(me: Any, terms: Any, seen: Any, arm: Any) -> None:
@@ -137,7 +155,7 @@ def _nothing_unknown(me: Any, arm: Any) -> bool:
     return False
 
 
-for _function in (time_of, fewest_pulls, given_by_share, _believe_nothing, _nothing_unknown):
+for _function in (time_of, fewest_pulls, given_by_share, _believe_nothing, _nothing_unknown, _publish_nothing):
     compilable(_function)
 
 
@@ -201,7 +219,7 @@ def _hearing(spec: Specialisation, shows: bool) -> tuple[Any, Any]:
 def _exchange(spec: Specialisation) -> Any:
     """What happens between agents after the pulls of a round. At t = 0 averages are what one publishes itself."""
     average_links, num_averaged = spec.links.average, len(spec.page.averaged)
-    published, believe = spec.page.published, spec.page.believe or _believe_nothing
+    published, believe = published_by(spec.page), spec.page.believe or _believe_nothing
 
     @compile_inner
     def exchange_averages(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
@@ -221,6 +239,12 @@ def _exchange(spec: Specialisation) -> Any:
     def exchange_sums(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
         pool(published, believe, population, t)
 
+    @compile_inner
+    def exchange_sums_of_records(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
+        pool_records(population, t)
+
+    if spec.page.records and spec.page.network == "pooled":
+        return exchange_sums_of_records
     if spec.has_releases:
         return exchange_releases
     return exchange_sums if spec.page.network == "pooled" else exchange_averages
@@ -228,7 +252,7 @@ def _exchange(spec: Specialisation) -> Any:
 
 def _reweigh(spec: Specialisation) -> Any:
     page: Any = spec.page
-    published, reweigh = page.published, page.reweigh
+    published, reweigh = published_by(page), page.reweigh
 
     @compile_inner
     def reweigh_myself(population: Any, i: int, fixed: Any, elapsed: float) -> None:
@@ -282,7 +306,7 @@ def _learn(spec: Specialisation, see: Any) -> Any:
 
 
 def _publish(spec: Specialisation) -> Any:
-    published, is_late = spec.page.published, spec.is_late
+    published, is_late = published_by(spec.page), spec.is_late
 
     @compile_inner
     def publish_mine(population: Any, i: int, fixed: Any, all_arms: bool) -> bool:
@@ -360,6 +384,36 @@ def _learn_from_releases(spec: Specialisation, see: Any) -> Any:
     return publish_and_see
 
 
+def _learn_from_records(spec: Specialisation) -> Any:
+    """As ``_learn_from_releases``, with records: the agent copies its own to its board, and receives all of them."""
+    page: Any = spec.page
+    receive, is_late, is_private = page.receive, spec.is_late, page.noise_due is not None
+    spreads, is_pooled = spec.has_releases, page.network == "pooled"
+
+    @compile_inner
+    def publish_and_receive(population: Any, t: int, i: int) -> None:
+        me, fixed = population.agents[i], by_value(population.terms[i])
+        step, waiting, releases = population.steps[i], population.waiting, population.releases
+        board = 0 if is_pooled else i
+        mine = i if spreads else 0
+        has_changed, length = is_pooled or t == 0 or step.mixed > 0, population.records.length
+        for k in range(len(me.tried)):
+            has_news = waiting.news[i, k] > 0 if is_late else step.acts > 0 and step.arm == np.uint64(k)
+            is_released = step.released > 0 if is_private else has_news
+            if not is_pooled and (t == 0 or is_released):
+                copy_record(population, i, releases.rows[board, mine], k)
+                has_changed = True
+        if has_changed:
+            if not is_pooled:
+                releases.versions[board, mine] += 1
+            for k in range(len(me.tried)):
+                rows = releases.rows[board, :, k * length : (k + 1) * length]
+                receive(me, fixed, np.uint64(k), rows, releases.versions[board])
+        step.mixed, step.released = 0, 0
+
+    return publish_and_receive
+
+
 def _gather(meet: Any) -> Any:
     @compile_inner
     def gather(population: Any, links: Any) -> None:
@@ -394,9 +448,10 @@ def _watch(spec: Specialisation) -> Any:
 
 def _act(spec: Specialisation, hear: Any) -> Any:
     """One agent receives n~, decides, draws its reward, observes it, and publishes what that has changed."""
-    draw_reward, published, num_averaged = spec.draw_reward, spec.page.published, len(spec.page.published_names)
+    draw_reward, published, num_averaged = spec.draw_reward, published_by(spec.page), len(spec.page.published_names)
     hears, is_late, news_first = spec.hears, spec.is_late, spec.page.network == "consensus"
-    has_averages, has_strata, has_features = not spec.has_releases, spec.has_strata, spec.has_features
+    has_averages = not (spec.has_releases or spec.page.records)
+    has_strata, has_features = spec.has_strata, spec.has_features
     choose, take, add_my_news = _decide(spec), _observe(spec), _news_of(spec)
     count_late_rewards = _count_late_rewards(spec, take)
 
@@ -474,7 +529,7 @@ def _act(spec: Specialisation, hear: Any) -> Any:
 
 def _news_of(spec: Specialisation) -> Any:
     """Compile ``add_my_news(population, i, fixed)``."""
-    published, is_late = spec.page.published, spec.is_late
+    published, is_late = published_by(spec.page), spec.is_late
 
     @compile_inner
     def add_my_news(population: Any, i: int, fixed: Any) -> None:
@@ -603,6 +658,8 @@ def _observe(spec: Specialisation) -> Any:
     page: Any = spec.page
     noise_due, observe, is_late = page.noise_due, page.observe, spec.is_late
     is_private, believes = noise_due is not None, page.believe is not None
+    if page.context == "features":
+        return _observe_features(spec)
     if page.context is not None:
         return _observe_in_context(spec)
 
@@ -646,8 +703,30 @@ def _observe_in_context(spec: Specialisation) -> Any:
     return take
 
 
+def _observe_features(spec: Specialisation) -> Any:
+    """The same for a page that takes features: what it releases is a row of sums, each with a noise of its own."""
+    page: Any = spec.page
+    noise_due, observe, is_late = page.noise_due, page.observe, spec.is_late
+    is_private, context_of = noise_due is not None, _context_of(spec)
+    draw_noises = NOISES[page.noise]
+
+    @compile_inner
+    def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any, stratum: Any) -> None:
+        me, step, context = population.agents[i], population.steps[i], context_of(population, i, stratum)
+        if is_private:
+            due = noise_due(me, fixed, arm, context)
+            if due > 0:
+                draw_noises(population, tape, i, arm, np.uint64(due), fixed.noise_scale)
+            step.released = step.released + due if is_late else due
+            observe(me, fixed, arm, reward, me.noise, context)
+        else:
+            observe(me, fixed, arm, reward, 0.0, context)
+
+    return take
+
+
 def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
-    published, has_strata, has_features = spec.page.published, spec.has_strata, spec.has_features
+    published, has_strata, has_features = published_by(spec.page), spec.has_strata, spec.has_features
 
     @compile_inner
     def count_late_rewards(population: Any, tape: Any, i: int, fixed: Any, t: int) -> None:

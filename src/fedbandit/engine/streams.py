@@ -34,6 +34,7 @@ __all__ = [
     "DELAYS",
     "EDGES",
     "NOISE",
+    "NOISES",
     "NORMALS",
     "PICKS",
     "REWARDS",
@@ -432,6 +433,54 @@ def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: An
         return scale * _noise(tape, streams, i, arm, due)
 
     return one
+
+
+# ---------------------------------------------------------------- rows of noise, for pages that take features
+
+
+def _noises(draw_entry: Any) -> Any:
+    """Compile a function that fills in the noise of one release, each entry by itself."""
+
+    @compile_inner
+    def fill(population: Any, tape: Any, i: int, arm: Any, end: Any, scale: float) -> None:
+        records, which = population.records, np.uint64(0)
+        number, first = np.uint64(0), np.int64(0)
+        if records.per_arm:
+            which, first = np.uint64(arm), np.int64(arm) * np.int64(records.noises)
+        name = population.streams[i].noise[which]
+        for p in range(len(records.noise)):
+            for c in range(records.noise[p, 1]):
+                if tape.has_noise:
+                    z = tape.noise[end, i, first + np.int64(number)]
+                else:
+                    z = draw_entry(draw(name, end * np.uint64(records.noises) + number))
+                population.averages[i, records.noise[p, 0] + c] = scale * z
+                number += np.uint64(1)
+
+    return fill
+
+
+_fill_with_normals_of_noise = _noises(standard_normal)
+
+
+@compile_inner
+def _fill_spherically(population: Any, tape: Any, i: int, arm: Any, end: Any, scale: float) -> None:
+    """Noise with density exp(-|z| / scale): a direction from normals, a Gamma radius from exponentials."""
+    _fill_with_normals_of_noise(population, tape, i, arm, end, scale)
+    if tape.has_noise:
+        return
+    records, row, name = population.records, population.averages[i], population.streams[i].noise[arm]
+    size, start, square, radius = records.noises, records.noise[0, 0], 0.0, 0.0
+    for c in range(size):
+        square += row[start + c] * row[start + c]
+        counter = end * np.uint64(size) + np.uint64(c)
+        radius -= log(1.0 - uniform(next_bits(draw(name, counter) ^ GOLDEN)))
+    for c in range(size):
+        row[start + c] *= scale * radius / sqrt(square)
+
+
+NOISES = {"laplace": _noises(laplace), "gaussian": _fill_with_normals_of_noise, "spherical": _fill_spherically}
+"""How rows of noise are drawn, by ``Page.noise``."""
 
 
 class Streams(NamedTuple):

@@ -9,6 +9,7 @@ from fedbandit.policies.coop_ucb2 import CoopUCB2
 from fedbandit.policies.dist_ucb import DistUCB
 from fedbandit.policies.fed1_ucb import Fed1UCB
 from fedbandit.policies.fed_batch import FedBatch, FewPatientsWarning
+from fedbandit.policies.fed_linear import FedLinear
 from fedbandit.policies.fed_ucb import MAX_HORIZON, FedUCB
 from fedbandit.policies.gossip_ucb import GossipUCB
 from fedbandit.policies.gse import GSE
@@ -26,6 +27,7 @@ __all__ = [
     "DistUCB",
     "Fed1UCB",
     "FedBatch",
+    "FedLinear",
     "FedUCB",
     "FewPatientsWarning",
     "GossipUCB",
@@ -34,7 +36,9 @@ __all__ = [
     "PrivacyWarning",
 ]
 
-BuiltIn = GossipUCB | FedUCB | FedBatch | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
+BuiltIn = (
+    GossipUCB | FedUCB | FedBatch | FedLinear | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
+)
 POLICIES: dict[str, type[BuiltIn]] = {policy.kind: policy for policy in get_args(BuiltIn)}
 """The policies of this package, by the name that files give them."""
 

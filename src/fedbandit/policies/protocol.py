@@ -254,6 +254,15 @@ class Page(NamedTuple):
     * ``columns``: names of what ``published`` gives, where that is not what ``combine`` makes of it
     * ``context``: what the page takes of each decision: its ``"strata"`` or ``"features"``. Then a ``Context`` is the
       last argument of ``decide``, ``noise_due``, ``observe`` and ``estimate``. ``None``: it knows nothing of it.
+    * ``records``: names of rows with an entry, or a row, for each arm, which the network passes on as they are, instead
+      of what ``published`` gives: the agent's record of an arm. On a ``gossip`` network that takes
+      ``gossip="releases"``; where everything is ``pooled``, all see the sum of all records as that of one agent.
+    * ``receive(me, terms, arm, rows, versions)``: make what there is to make of the records of an arm; ``rows[j]`` is
+      agent j's, its numbers in the order of ``records``, and ``versions[j]`` is 0 if it was not heard. Called for every
+      arm after each round in which a record may have changed.
+    * ``noise``: of a page that takes features: what is drawn for ``me.noise``, and ``me.gram_noise`` if there is one,
+      where ``noise_due`` says so: ``"laplace"`` or ``"gaussian"`` in each entry, or ``"spherical"``, with a density
+      that falls as exp(-|z|), |z| Euclidean. All is multiplied by ``terms.noise_scale``.
     """
 
     knows: Fields
@@ -261,7 +270,7 @@ class Page(NamedTuple):
     network: Network
     decide: Callable[..., int]
     observe: Callable[..., None]
-    published: Callable[..., tuple[float, ...]]
+    published: Callable[..., tuple[float, ...]] | None
     estimate: Callable[..., float]
     radius: Callable[..., float] | None
     start: Callable[..., None] | None = None
@@ -280,6 +289,9 @@ class Page(NamedTuple):
     combine: Callable[..., tuple[float, ...]] | None = None
     columns: tuple[str, ...] = ()
     context: Literal["strata", "features"] | None = None
+    records: tuple[str, ...] = ()
+    receive: Callable[..., None] | None = None
+    noise: Literal["laplace", "gaussian", "spherical"] = "laplace"
 
     @property
     def published_names(self) -> tuple[str, ...]:

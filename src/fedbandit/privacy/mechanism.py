@@ -103,6 +103,9 @@ class Mechanism:
         self.num_arms = num_arms if rows is None else whole_number("rows", rows, num_arms, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = page_on(policy.page(), "releases")
+        if self.page.published is None:
+            hint = "Records of decisions with features are released in simulations only."
+            raise InvalidArgument("policy", label_of(policy), "one whose page publishes numbers of each arm", hint)
         self._policy: Policy = policy
         self._counts: Counts = counts
         self._num_founding_arms = num_arms
@@ -175,11 +178,12 @@ class Mechanism:
 
     def published(self, arm: int) -> tuple[float, ...]:
         """What others see of an arm where releases spread; it does not depend on how many sites there are."""
-        page, recount = self.page, self.page.recount
+        publish: Any = self.page.published
+        recount = self.page.recount
         if self.terms is self._fixed or recount is None or not self._is_released(arm):
-            return tuple(float(x) for x in page.published(self.me, self._fixed, arm))
+            return tuple(float(x) for x in publish(self.me, self._fixed, arm))
         recount(self.me, self._fixed, arm)
-        row = tuple(float(x) for x in page.published(self.me, self._fixed, arm))
+        row = tuple(float(x) for x in publish(self.me, self._fixed, arm))
         recount(self.me, self.terms, arm)
         return row
 

@@ -1,7 +1,8 @@
 """Private sums: what stands between a reward and everybody else (beyond the paper).
 
-A private page hands each reward and its noise to one of two rules, ``collect`` for batches or ``collect_in_tree`` for
-the tree of Algorithms 2 and 3, and learns what they release. ``total`` and ``slots`` belong to the rule; the page never
+A private page hands each reward and its noise to one of three rules, ``collect`` for batches, ``collect_row`` for
+batches of features times rewards, or ``collect_in_tree`` for the tree of Algorithms 2 and 3, and learns what they
+release. ``total`` and ``slots`` belong to the rule; the page never
 reads them. It reads ``n`` and ``released``, and never writes them. ``batch_end``, the number of the reward that fills
 the batch, is the page's to choose. Then whatever a page does is epsilon-differentially private (docs/privacy.md):
 
@@ -13,6 +14,7 @@ the batch, is the page's to choose. Then whatever a page does is epsilon-differe
 
 from typing import Any
 
+from fedbandit.rules.linear import scale_of
 from fedbandit.rules.mean import clamp, pull_tree_add, trailing_zeros
 
 
@@ -39,6 +41,32 @@ def collect(me: Any, terms: Any, arm: int, reward: float, noise: float) -> tuple
     me.total[arm] = 0
     me.released[arm] = me.n[arm]
     return size, noisy_sum
+
+
+def row_due(me: Any, terms: Any, arm: int, context: Any) -> int:
+    """As ``batch_due``."""
+    return me.batch_end[arm] if me.n[arm] + 1 == me.batch_end[arm] else 0
+
+
+def collect_row(me: Any, terms: Any, arm: int, reward: float, noise: Any, context: Any) -> int:
+    """Add the decision's features, times the clamped reward, to its batch: the size of a full one; 0: not yet.
+
+    A full one is released: its noisy sum stands in ``noise`` then, ``me.noise``. Features are scaled to a norm of at
+    most 1 and rewards to a width of 1, so another reward moves the sum by at most 1 (Euclidean).
+    """
+    x, total = context.features, me.total[arm]
+    scaled = scale_of(x, terms.norm) * (clamp(reward, terms.low, terms.high) - terms.centre) / (terms.high - terms.low)
+    for c in range(len(x)):
+        total[c] += scaled * x[c]
+    me.n[arm] += 1
+    if me.n[arm] != me.batch_end[arm]:
+        return 0
+    size = me.n[arm] - me.released[arm]
+    for c in range(len(x)):
+        noise[c] += total[c]
+        total[c] = 0.0
+    me.released[arm] = me.n[arm]
+    return size
 
 
 def skip_batch(me: Any, arm: int) -> int:

@@ -48,8 +48,8 @@ class Tape:
       it, decisions have none. ``rewards`` are those of the strata that come; for a private policy that takes strata,
       ``noise`` has a column for each stratum and arm, one stratum after the other.
     * ``features[d, i]``: the row of features of agent i's decision d, in the same order. Without it, decisions have
-      none. A first entry that is 1 in every row is the constant. ``noise`` of a private policy that takes features is
-      ``noise[e, i, k, c]``, c of the numbers that it releases of an arm.
+      none. A first entry that is 1 in every row is the constant. For a private policy that takes features ``noise``
+      has a column for each number that it releases, those of one arm after the other.
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
@@ -97,6 +97,8 @@ class Tape:
                 raise InvalidArgument("strata", "given", "left out where decisions have features")
             object.__setattr__(self, "features", found)
         cells = arms * max(self.num_strata, 1)
+        if self.features is not None and self.noise is not None:
+            cells = max(np.shape(self.noise)[-1], 1)  # the page says how many numbers it releases
         for name, rows, columns in (("noise", horizon + 2, cells), ("normals", horizon, arms)):
             if getattr(self, name) is not None:
                 drawn = _floats(name, getattr(self, name), 3)
@@ -172,7 +174,8 @@ class Tape:
         """Unit Gaussian rewards around ``means`` (default: uniform in [0, 1]) and Laplace noise.
 
         With ``num_strata`` decisions have strata that are alike frequent; rewards do not depend on them. With
-        ``num_features`` they have so many features: the constant, and others in [-1, 1].
+        ``num_features`` they have so many features F: the constant, and others in [-1, 1]. There are F + F^2 numbers of
+        noise for each arm then, as many as any policy of this package releases.
         """
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         whole_number("horizon", horizon, 1, 10**8)
@@ -182,12 +185,13 @@ class Tape:
         centre = source.random((agents, num_arms)) if means is None else finite_matrix("means", means)
         if centre.shape != (agents, num_arms):
             raise InvalidArgument("means", f"of shape {centre.shape}", f"[{agents} agents, {num_arms} arms]")
+        released = max(num_strata, num_features * (num_features + 1), 1)
         return cls(
             rewards=centre + source.standard_normal((horizon + 1, agents, num_arms)),
             edges=np.array(graph.edges)[source.integers(len(graph.edges), size=horizon)],
             picks=source.random((horizon, agents)),
             graph=graph,
-            noise=source.laplace(size=(horizon + 2, agents, num_arms * max(num_strata, 1))),
+            noise=source.laplace(size=(horizon + 2, agents, num_arms * released)),
             normals=source.standard_normal((horizon, agents, num_arms)),
             reward_range=reward_range,
             strata=source.integers(num_strata, size=(num_arms + horizon, agents)) if num_strata else None,

@@ -16,7 +16,7 @@ from fedbandit.engine import cpu
 from fedbandit.engine.accounting import STATISTICS, Keep, Truth, checked_keep
 from fedbandit.engine.compiled import guarded
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
-from fedbandit.engine.layout import check_size, links_of, settings_of, shares_of, terms_of, world_of
+from fedbandit.engine.layout import check_size, length_of_record, links_of, settings_of, shares_of, terms_of, world_of
 from fedbandit.engine.phases import specialise
 from fedbandit.extras import missing
 from fedbandit.policies import MAX_HORIZON, Policy
@@ -243,8 +243,12 @@ def compiled_policy(
     if waits:
         _refuse_late(policy, page)
     has_releases = problem.gossip == "releases" and page.network == "gossip"
+    if page.records and page.network == "gossip" and not has_releases:
+        hint = f"{label_of(policy)} has records, which have no averages that links could gossip."
+        raise InvalidArgument("gossip", problem.gossip, f"releases for {label_of(policy)}", hint)
     if has_releases:
-        check_size(problem.num_agents, problem.num_arms, len(page.published_names))
+        length = length_of_record(page, problem.num_arms, problem.num_strata, problem.num_features)
+        check_size(problem.num_agents, problem.num_arms, length)
     if problem.gossip == "releases" and page.network == "consensus":
         hint = f"{label_of(policy)} averages over links in its own way: that is the algorithm."
         raise InvalidArgument("gossip", problem.gossip, f"averages for {label_of(policy)}", hint)

@@ -14,7 +14,16 @@ from fedbandit.policies.plain import narrowed
 from fedbandit.policies.protocol import Context, Now, Page, Policy, Setting, page_on, time_of
 from fedbandit.policies.registry import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.testing.dry_run import AGENTS, dry_run, even_script
-from fedbandit.testing.page_code import ARGUMENTS, Reached, check_cost, check_parts, check_terms, reached_by, read_page
+from fedbandit.testing.page_code import (
+    ARGUMENTS,
+    Reached,
+    check_cost,
+    check_cost_of_rows,
+    check_parts,
+    check_terms,
+    reached_by,
+    read_page,
+)
 
 ARMS, MOST_ARMS = 3, 20
 
@@ -62,7 +71,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
         has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
         dry_run(kind, page, terms, some)
         _admitted[verdict] = has_tree
-    _check_costs(kind, policy, _admitted[verdict], all_terms[1:], setting)
+    _check_costs(kind, policy, page, _admitted[verdict], all_terms[1:], setting)
     return Admitted(page, reached.digest, dict(reached.digests))
 
 
@@ -71,11 +80,17 @@ def check_epsilon(policy: Policy, setting: Setting) -> None:
     kind, page, terms = kind_of(policy), page_on(policy.page(), setting.gossip), policy.terms(setting)
     if claimed_epsilon(policy) < inf:
         has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
-        _check_costs(kind, policy, has_tree, [terms], setting)
+        _check_costs(kind, policy, page, has_tree, [terms], setting)
 
 
-def _check_costs(kind: str, policy: Policy, has_tree: bool, all_terms: Sequence[Any], setting: Setting) -> None:
+def _check_costs(
+    kind: str, policy: Policy, page: Page, has_tree: bool, all_terms: Sequence[Any], setting: Setting
+) -> None:
     epsilon = claimed_epsilon(policy)
+    if epsilon < inf and page.context == "features":
+        for terms in all_terms:
+            check_cost_of_rows(kind, page, terms, epsilon, setting)
+        return
     if epsilon < inf and setting.has_range:  # else a sensitivity is assumed, and epsilon does not hold
         for terms in all_terms:
             check_cost(kind, has_tree, terms, epsilon, setting)

@@ -6,8 +6,9 @@ Compiled code would do otherwise what these refuse, or not at all. The order of 
 """
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
@@ -225,6 +226,7 @@ class DryRun:
         self.rows: list[dict[str, Any]] = [{name: [0.0] * num_arms for name in page.averaged} for _ in terms]
         for row in self.rows:
             row["n_max"] = [1] * num_arms
+        self.boards: list[dict[int, tuple[int, Any]]] = [{} for _ in terms]  # of records: by agent, version and rows
         self.arm = [0] * len(terms)  # of this round
         self.released, self.mixed = set[int](), set[int]()  # agents that have released, or heard others, in this round
         shown = dict.fromkeys(page.averaged, Number) | {"n_max": Count}
@@ -338,6 +340,9 @@ class DryRun:
         """Count the decision, then take its reward."""
         self.known[i]["tried"][arm] += 1
         self.arm[i] = arm
+        if self.page.context == "features":
+            self._pull_with_features(t, i, arm)
+            return
         due = 0 if self.page.noise_due is None else self._call("noise_due", self.me[i], self.terms[i], arm)
         ends = cast("tuple[Any, ...]", due if isinstance(due, tuple) else (due,))
         if any(type(end) is not int or end < 0 for end in ends) or len(ends) != (2 if isinstance(due, tuple) else 1):
@@ -346,6 +351,26 @@ class DryRun:
         given = noise if isinstance(due, tuple) else noise[0]
         context = self._context(i, self.stratum[i])
         self._call("observe", self.me[i], self.terms[i], arm, self.script.reward(t, i, arm), given, *context)
+
+    def _pull_with_features(self, t: int, i: int, arm: int) -> None:
+        context = self._context(i, self.stratum[i])
+        given, noise = (self.me[i], self.terms[i], arm), cast(Any, 0.0)
+        if self.page.noise_due is not None:
+            end, noise = self._call("noise_due", *given, *context), self.me[i].noise
+            if type(end) is not int or end < 0:
+                raise self._wrong("noise_due", end, "the end of an interval, or 0 for none", arm)
+            if end > 0:
+                self.released.add(i)
+                self._fill_noise(i, arm, end)
+        self._call("observe", *given, self.script.reward(t, i, arm), noise, *context)
+
+    def _fill_noise(self, i: int, arm: int, end: int) -> None:
+        """Write the noise of all that the page releases at once: of one arm, or of all."""
+        rows = [row for name in ("noise", "gram_noise") if (row := self.known[i].get(name)) is not None]
+        first = 0 if "gram_noise" in self.known[i] else arm * sum(map(len, map(_flat, rows)))
+        numbers = (self.script.noise(end, i, first + c) * self.fixed[i].noise_scale for c in count())
+        for row in rows:
+            _fill(row, numbers)
 
     def _noise(self, i: int, arm: int, end: int) -> float:
         if end == 0:
@@ -380,9 +405,43 @@ class DryRun:
     def published(self) -> list[list[tuple[float, ...]]]:
         """What every agent publishes of every arm."""
         names = self.page.published_names
+        if self.page.records:
+            return [[self.record(i, k) for k in self.arms] for i in self.agents]
         return [
             [self._numbers("published", names, k, self.me[i], self.terms[i], k) for k in self.arms] for i in self.agents
         ]
+
+    def record(self, i: int, arm: int) -> tuple[float, ...]:
+        """An agent's record of an arm, in one row."""
+        return tuple(x for name in self.page.records for x in _flat(self.known[i][name][arm]))
+
+    def pass_on(self, pairs: Iterable[Sequence[int]]) -> None:
+        """Agents hand each other the records that they have heard of, then everybody receives what it knows."""
+        before = [dict(board) for board in self.boards]
+        for i, j in pairs if self.page.network == "gossip" else ():
+            for here, there in ((i, j), (j, i)):
+                for origin, (version, rows) in before[there].items():
+                    if version > self.boards[here].get(origin, (0, []))[0]:
+                        self.boards[here][origin] = version, rows
+        own = self.published()
+        for i in self.agents:
+            version, last = self.boards[i].get(i, (0, []))
+            if own[i] != last:
+                self.boards[i][i] = version + 1, own[i]
+        for i in self.agents:
+            for k in self.arms:
+                self._receive(i, k, own)
+
+    def _receive(self, i: int, k: int, own: list[list[tuple[float, ...]]]) -> None:
+        nothing = (0, [[0.0] * len(own[i][k]) for k in self.arms])
+        if self.page.network == "gossip":
+            found = [self.boards[i].get(j, nothing) for j in self.agents]
+            versions, rows = [version for version, _ in found], [[*of[k]] for _, of in found]
+        else:
+            everyone = self.agents if self.page.network == "pooled" else [i]
+            versions, rows = [1], [[sum(column) for column in zip(*(own[j][k] for j in everyone), strict=True)]]
+        given = StrictRow("rows", Number, cast(Any, rows), False), StrictRow("versions", Count, versions, False)
+        self._call("receive", self.me[i], self.terms[i], k, *given)
 
     def announced(self) -> list[list[int]]:
         """What every agent announces of every arm."""
@@ -400,6 +459,9 @@ class DryRun:
 
 def _hear_all(run: DryRun, t: int) -> None:
     """Everyone hears everyone in every round."""
+    if run.page.records:
+        run.pass_on([(i, j) for i in run.agents for j in range(i)])
+        return
     page, published = run.page, run.published()
     if page.announced is not None:
         announced = run.announced()
@@ -475,6 +537,19 @@ def _no_time(*_: Any) -> None:
 def _zeros(shape: Sequence[str | int], lengths: Mapping[Any, int]) -> Any:
     length = int(lengths.get(shape[0], shape[0])) if shape else 0
     return [_zeros(shape[1:], lengths) for _ in range(length)] if shape else 0
+
+
+def _flat(value: Any) -> list[float]:
+    """All numbers of rows in rows."""
+    return [x for row in cast("list[Any]", value) for x in _flat(row)] if isinstance(value, list) else [value]
+
+
+def _fill(row: list[Any], numbers: Iterator[float]) -> None:
+    for c, entry in enumerate(row):
+        if isinstance(entry, list):
+            _fill(cast("list[Any]", entry), numbers)
+        else:
+            row[c] = next(numbers)
 
 
 _HERE = Path(__file__).parents[1]

@@ -71,6 +71,8 @@ def _check_on(
     strata = STRATA if policy.page().context == "strata" else 0
     features = FEATURES if policy.page().context == "features" else 0
     means = np.zeros((world.num_agents, strata, num_arms) if strata else (world.num_agents, num_arms))
+    if policy.page().records and policy.page().network == "gossip":
+        gossip = "releases"
     problem = Problem.gaussian(means, world, reward_range=reward_range, gossip=gossip)
     settings = [setting_of(problem, horizon, i) for i in range(world.num_agents)]
     settings = [setting._replace(num_features=features, norm=sqrt(max(features, 1))) for setting in settings]
@@ -85,16 +87,22 @@ def _check_on(
     for seed in seeds:
         tape = replace(_tape(world, num_arms, horizon, seed, reward_range, strata, features), gossip=gossip)
         trace = replay(tape, policy)
+        if tape.features is not None:
+            longest = float(np.linalg.norm(tape.features, axis=-1).max())
+            terms = [policy.terms(setting._replace(norm=longest)) for setting in settings]
         hear = partial(_hear_as_compiled, tape, trace, bring_links is not None or page.network == "pooled")
         run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear, strata, features)
         plain = run.play(horizon)
         _check_compiled(kind, trace, plain)
-        if page.network in ("gossip", "consensus", "alone") and gossip == "averages":
+        if page.network in ("gossip", "consensus", "alone") and gossip == "averages" and not page.records:
             _check_published(kind, trace, plain)
 
 
 def _hear_as_compiled(tape: Tape, trace: Trace, all_mix: bool, run: DryRun, t: int) -> None:
     """What the network shows each agent is what it has shown it in compiled code; the page's own part is computed."""
+    if run.page.records:
+        run.pass_on(() if t == 0 else run.edges if all_mix else [tape.edges[t - 1].tolist()])
+        return
     if run.page.announced is not None:
         run.announced()
     if run.page.network != "server" or t == 0:

@@ -20,7 +20,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn, cast, get_args
@@ -66,11 +66,19 @@ ARGUMENTS = {
     "chance": ("me", "terms", "seen", "now", "arm"),
     "meet": ("agents", "terms", "seen", "edges", "present"),
     "combine": ("terms", "rows", "versions"),
+    "receive": ("me", "terms", "arm", "rows", "versions"),
 }
 """The arguments of a page's functions."""
 
 _IN_CONTEXT = ("decide", "noise_due", "observe", "estimate")
 """Those that have the context as their last argument, of a page that takes it."""
+
+
+def needed_by(page: Page) -> tuple[str, ...]:
+    """The functions that this page must have."""
+    if page.records:
+        return ("decide", "observe", "estimate", "receive")
+    return ("decide", "observe", "published", "estimate")
 
 
 def arguments_of(page: Page) -> dict[str, tuple[str, ...]]:
@@ -80,7 +88,6 @@ def arguments_of(page: Page) -> dict[str, tuple[str, ...]]:
 
 
 _SAME_EVERYWHERE = {"knows", "network", "on_releases"}
-_NEEDED = ("decide", "observe", "published", "estimate")
 _NO_IO = "a page has no input or output"
 _RANDOM = "a page has no randomness of its own: use uniform(draws) or fill_with_normals(row, draws) in decide"
 _HINTS = {
@@ -157,6 +164,8 @@ def _faults_of(page: Any) -> Iterator[str]:
                 yield f"knows.{name} has a length of {size!r}: write ARMS, STRATA, FEATURES or a whole number above 0"
     for part, given in (("averaged", page.averaged), ("columns", page.published_names)):
         names = cast("tuple[str, ...]", given)
+        if page.records and names == ():
+            continue
         if not isinstance(given, tuple) or not names or {*map(type, names)} != {str}:
             yield f"{part} must be a tuple of names, such as ('theta',), not {given!r}"
         if len(set(names)) < len(names):
@@ -173,7 +182,8 @@ def _faults_of(page: Any) -> Iterator[str]:
     if page.context not in (None, "strata", "features"):
         yield f"context must be 'strata', 'features' or left out, not {page.context!r}"
     for name, wanted in arguments_of(page).items():
-        yield from _faults_of_function(name, wanted, getattr(page, name))
+        yield from _faults_of_function(name, wanted, getattr(page, name), name in needed_by(page))
+    yield from _faults_of_records(page)
     if page.interval is not None and page.noise_due is None:
         yield "interval stands without noise_due, which says when noise is due"
     if page.reweigh is not None and page.believe is None:
@@ -191,8 +201,24 @@ def _faults_of(page: Any) -> Iterator[str]:
         yield from _faults_of(page_on(page, "releases"))
 
 
-def _faults_of_function(name: str, wanted: tuple[str, ...], function: Any) -> Iterator[str]:
-    if function is None and name not in _NEEDED:
+def _faults_of_records(page: Page) -> Iterator[str]:
+    for name in page.records:
+        field = page.knows.get(name)
+        if field is None or field.kind != "number" or field.shape[:1] != (ARMS,):
+            yield f"records names {name}, which must be a row of knows with an entry for each arm, {name}=Number[ARMS]"
+    if page.records and (page.published is not None or page.averaged or page.on_releases is not None):
+        yield "records stand instead of published, averaged and on_releases: leave those out"
+    if page.receive is not None and not page.records:
+        yield "receive stands without records, of which it makes something"
+    if page.records and page.network not in ("gossip", "alone", "pooled"):
+        yield f"records are for networks 'gossip', 'alone' and 'pooled', not {page.network!r}"
+    noise = page.knows.get("noise")
+    if page.context == "features" and page.noise_due is not None and (noise is None or noise.kind != "number"):
+        yield "noise_due asks for a row of noise, and knows has none: noise=Number[FEATURES], say"
+
+
+def _faults_of_function(name: str, wanted: tuple[str, ...], function: Any, is_needed: bool) -> Iterator[str]:
+    if function is None and not is_needed:
         return
     if not isinstance(function, FunctionType):
         words = "is missing" if function is None else f"is {function!r}"
@@ -257,7 +283,7 @@ def reached_by(kind: str, page: Page, home: str) -> Reached:
     for name, function in parts.items():
         _collect(kind, name, function, home, functions, [])
     own = {function: digest_of(function) for function in functions}
-    whole = [repr(list(page.knows.items())), repr((page.averaged, page.network, page.columns, page.context))]
+    whole = [repr(list(page.knows.items())), repr(page._replace(**dict.fromkeys((*ARGUMENTS, "knows", "on_releases"))))]
     for name, it in parts.items():
         whole.append(f"{name} {it.__module__}:{it.__qualname__} {own.get(it, '')}")
     return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest())
@@ -620,12 +646,17 @@ RULES: dict[Any, Rule] = {
     private.collect: Rule(
         private.batch_due, private.batch_interval, {**_TOTAL, "released": Count[ARMS], "batch_end": Count[ARMS]}
     ),
+    private.collect_row: Rule(
+        private.row_due,
+        private.batch_interval,
+        {"n": Count[ARMS], "total": Number[ARMS, FEATURES], "released": Count[ARMS], "batch_end": Count[ARMS]},
+    ),
     private.collect_in_tree: Rule(private.tree_due, private.tree_interval, {**_TOTAL, "slots": Number[ARMS, LEVELS]}),
 }
 
 
 def _check_claim(kind: str, page: Page, claim: str) -> None:
-    if page.context is not None:
+    if page.context == "strata":
         raise WrongPage(kind, f"takes the context, which no rule of fedbandit.rules.private does.{claim}")
     if page.noise_due is None:
         raise WrongPage(kind, f"asks for no noise: the page has no noise_due.{claim}")
@@ -645,7 +676,7 @@ def _check_rule(kind: str, page: Page, terms: Any, used: Any, claim: str) -> Non
             raise WrongPage(kind, f"{part} must be private.{wanted.__name__}, since observe uses {name}.{claim}")
     for field, wanted in rule.fields.items():
         if page.knows.get(field) != wanted:
-            shape = ", ".join("ARMS" if size == ARMS else "LEVELS" for size in wanted.shape)
+            shape = ", ".join({ARMS: "ARMS", FEATURES: "FEATURES"}.get(str(size), "LEVELS") for size in wanted.shape)
             words = f"{name} needs {field}={wanted.kind.capitalize()}[{shape}] in knows, and not transient"
             raise WrongPage(kind, f"{words}.{claim}")
     if any(type(getattr(terms, bound, None)) is not float for bound in ("low", "high")):
@@ -656,10 +687,23 @@ def _rule_of(page: Page, reading: _Reading) -> Any:
     """The rule to which ``observe`` hands its reward, at once or by another function."""
     function: Any = page.observe
     while function not in RULES:
-        roles = zip(function.__code__.co_varnames, (*ARGUMENTS["observe"][:3], _SECRET, _SECRET), strict=False)
+        names = (*ARGUMENTS["observe"][:3], _SECRET, _SECRET, *(() if page.context is None else ("context",)))
+        roles = zip(function.__code__.co_varnames, names, strict=False)
         first = _Function(function, dict(roles), reading).first
         function = None if first is None else first[0]
     return function
+
+
+def check_cost_of_rows(kind: str, page: Page, terms: Any, epsilon: float, setting: Setting) -> None:
+    """The same of ``private.collect_row``, which scales rewards to a width of 1 and features to a norm of 1."""
+    moved = {"spherical": 1.0, "laplace": sqrt(max(setting.num_features, 1))}.get(page.noise, inf)
+    cost = moved / terms.noise_scale if terms.noise_scale > 0.0 else inf
+    if not cost <= epsilon * (1.0 + 1e-9):
+        raise WrongPage(
+            kind,
+            f"claims epsilon={epsilon:g}, but spends {cost:.4g} on a reward: it moves a sum of features by up to "
+            f"{moved:.4g}, and the {page.noise} noise has scale {terms.noise_scale:.4g}",
+        )
 
 
 def check_cost(kind: str, has_tree: bool, terms: Any, epsilon: float, setting: Setting) -> None:

@@ -142,6 +142,7 @@ def open_kernel(spec: Specialisation, in_step: bool, is_grid: bool) -> Any:
                 ),
                 0,
                 0,
+                0,
             ),
             GpuWorld(means[which], numbers, in_step, rates, lateness, times),
             LinkArrays(

@@ -185,6 +185,7 @@ def warp_kernel(spec: Specialisation, shape: WarpShape, in_step: bool) -> Any:
             0,
             0,
             0,
+            0,
         )
         mask = np.uint32(0)
         for e in range(first_neighbour[i], first_neighbour[i + 1]):
