@@ -19,7 +19,7 @@ from fedbandit.agent.core.records import DecisionRecord, Record, Refused, Step, 
 from fedbandit.agent.core.release_guard import Doubt, Presence
 from fedbandit.agent.core.site import Sign, Site
 from fedbandit.audit.attacks import prefetched
-from fedbandit.audit.victim import OpenSite, Victim, open_site
+from fedbandit.audit.executor import OpenSite, Run
 from fedbandit.policies.protocol import Now, Page
 from fedbandit.privacy.mechanism import Mechanism, ReleasedInterval
 from fedbandit.privacy.noise import GRID, NoiseSource, to_grid, to_steps
@@ -27,62 +27,62 @@ from fedbandit.privacy.noise import GRID, NoiseSource, to_grid, to_steps
 
 @dataclass(frozen=True)
 class BrokenSite:
-    """A site, its noise and its process, and what gives it away: what a change of one reward moves, or its noise."""
+    """A site, its noise and its process, and what gives it away: the proof, executed, or its noise."""
 
     label: str
     found: str
-    opened: OpenSite = open_site
+    opened: OpenSite = Site
     noise: Callable[[], NoiseSource] = prefetched
-    process: type[Victim] = Victim
+    process: type[Run] = Run
 
 
 def broken_sites() -> list[BrokenSite]:
     """All of them."""
     return [
         BrokenSite("noise too small by 1.3", "noise", noise=lambda: scaled_noise(1.3)),
-        BrokenSite("one draw for two arms", "another bulletin", _wrapped(_each_twice)),
-        BrokenSite("last reward also in next batch", "another bulletin", _spoilt(_overlapping)),
-        BrokenSite("no clamping", "another bulletin", unclamped_site(above=True)),
-        BrokenSite("clamped from above only", "another bulletin", unclamped_site(above=False)),
-        BrokenSite("floating-point noise", "another bulletin", _spoilt(_with_floats)),
-        BrokenSite("restore forgets releases", "another state", forgetful_site),
-        BrokenSite("batch size depends on rewards", "another bulletin", _spoilt(_with_longer_batches)),
-        BrokenSite("raw means published", "another bulletin", RawSite),
-        BrokenSite("choice reads unreleased sums", "another decision", _spoilt(_peeking)),
-        BrokenSite("noise on first arm only", "another bulletin", _noisy_if(_of_arm_0)),
-        BrokenSite("no noise from third release on", "another bulletin", _noisy_if(_early)),
-        BrokenSite("no noise on the third arm", "another bulletin", _noisy_if(_of_first_arms)),
-        BrokenSite("no noise from eighth release on", "another bulletin", _noisy_if(_before_eighth)),
-        BrokenSite("batches by order of arrival", "another state", ArrivalSite),
-        BrokenSite("noise for a range of width 1", "another bulletin", _spoilt(_for_unit_width)),
-        BrokenSite("noise drawn anew for every bulletin", "another bulletin", RestlessSite),
-        BrokenSite("noise repeated after a restart", "another bulletin", _repeating()),
+        BrokenSite("one draw for two arms", "proof", _wrapped(_each_twice)),
+        BrokenSite("last reward also in next batch", "proof", _spoilt(_overlapping)),
+        BrokenSite("no clamping", "proof", unclamped_site(above=True)),
+        BrokenSite("clamped from above only", "proof", unclamped_site(above=False)),
+        BrokenSite("floating-point noise", "proof", _spoilt(_with_floats)),
+        BrokenSite("restore forgets releases", "proof", forgetful_site),
+        BrokenSite("batch size depends on rewards", "proof", _spoilt(_with_longer_batches)),
+        BrokenSite("raw means published", "proof", RawSite),
+        BrokenSite("choice reads unreleased sums", "proof", _spoilt(_peeking)),
+        BrokenSite("noise on first arm only", "proof", _noisy_if(_of_arm_0)),
+        BrokenSite("no noise from third release on", "proof", _noisy_if(_early)),
+        BrokenSite("no noise on the third arm", "proof", _noisy_if(_of_first_arms)),
+        BrokenSite("no noise from eighth release on", "proof", _noisy_if(_before_eighth)),
+        BrokenSite("batches by order of arrival", "proof", ArrivalSite),
+        BrokenSite("noise for a range of width 1", "proof", _spoilt(_for_unit_width)),
+        BrokenSite("noise drawn anew for every bulletin", "proof", RestlessSite),
+        BrokenSite("noise repeated after a restart", "proof", _repeating()),
         BrokenSite("noise from a short list", "noise", noise=_from_a_list),
         BrokenSite("noise cut off at 4 scales", "noise", noise=_cut_off),
         BrokenSite("one release in 20 without noise", "noise", noise=_forgetful),
-        BrokenSite("noise of the other sign for arm 1", "another bulletin", _wrapped(_mirrored)),
-        BrokenSite("default depends on rewards", "another bulletin", CarryingSite),
-        BrokenSite("good rewards count early", "another state", EagerSite),
-        BrokenSite("late reward in next batch", "another bulletin", LateSite),
-        BrokenSite("repeated report counts twice", "another bulletin", RepeatingSite),
-        BrokenSite("state shows unreleased sums", "another state", ShowingSite),
-        BrokenSite("rate measured up to the last report", "another bulletin", LastReportSite),
-        BrokenSite("weight grows with rewards", "another bulletin", CountingSite),
-        BrokenSite("rows leave before their noise", "another bulletin", BareSite),
-        BrokenSite("an old file releases again", "another bulletin", _unguarded),
-        BrokenSite("a report is news", "another bulletin", HastySite),
-        BrokenSite("a bulletin leaves with each report", "another bulletin", process=HastyProcess),
-        BrokenSite("number of a bulletin tells a reward", "another bulletin", SkippingSite),
-        BrokenSite("time of a bulletin tells a reward", "another bulletin", TimingSite),
-        BrokenSite("order of arms tells a reward", "another bulletin", SortingSite),
-        BrokenSite("decisions count once they are rewarded", "another bulletin", RewardedSite),
-        BrokenSite("receipts follow rewards", "another bulletin", ReceiptSite),
-        BrokenSite("Have follows rewards", "another Have", HavingSite),
-        BrokenSite("releases are held while a reward is bad", "another state", HoldingSite),
-        BrokenSite("a subject's arm follows its reward", "another decision", LoyalSite),
-        BrokenSite("several rewards are sorted", "another decision", BulkSite),
-        BrokenSite("reward of a cancelled decision counts", "another bulletin", CancelledSite),
-        BrokenSite("a key is answered if its reward is there", "another decision", AnsweringSite),
+        BrokenSite("noise of the other sign for arm 1", "proof", _wrapped(_mirrored)),
+        BrokenSite("default depends on rewards", "proof", CarryingSite),
+        BrokenSite("good rewards count early", "proof", EagerSite),
+        BrokenSite("late reward in next batch", "proof", LateSite),
+        BrokenSite("repeated report counts twice", "proof", RepeatingSite),
+        BrokenSite("state shows unreleased sums", "proof", ShowingSite),
+        BrokenSite("rate measured up to the last report", "proof", LastReportSite),
+        BrokenSite("weight grows with rewards", "proof", CountingSite),
+        BrokenSite("rows leave before their noise", "proof", BareSite),
+        BrokenSite("an old file releases again", "proof", _unguarded),
+        BrokenSite("a report is news", "proof", HastySite),
+        BrokenSite("a bulletin leaves with each report", "proof", process=HastyProcess),
+        BrokenSite("number of a bulletin tells a reward", "proof", SkippingSite),
+        BrokenSite("time of a bulletin tells a reward", "proof", TimingSite),
+        BrokenSite("order of arms tells a reward", "proof", SortingSite),
+        BrokenSite("decisions count once they are rewarded", "proof", RewardedSite),
+        BrokenSite("receipts follow rewards", "proof", ReceiptSite),
+        BrokenSite("Have follows rewards", "proof", HavingSite),
+        BrokenSite("releases are held while a reward is bad", "proof", HoldingSite),
+        BrokenSite("a subject's arm follows its reward", "proof", LoyalSite),
+        BrokenSite("several rewards are sorted", "proof", BulkSite),
+        BrokenSite("reward of a cancelled decision counts", "proof", CancelledSite),
+        BrokenSite("a key is answered if its reward is there", "proof", AnsweringSite),
     ]
 
 
@@ -146,8 +146,10 @@ def _mirrored(noise: NoiseSource) -> NoiseSource:
 
 
 def _wrapped(wrap: Callable[[NoiseSource], NoiseSource]) -> OpenSite:
-    def opened(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
-        return Site(name, terms, stored, wrap(noise), presence)
+    def opened(
+        name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence, **options: Any
+    ) -> Site:
+        return Site(name, terms, stored, wrap(noise), presence, **options)
 
     return opened
 
@@ -156,7 +158,9 @@ def _repeating() -> OpenSite:
     """A generator that is restored with the site: it says again what it said after the first start."""
     drawn: list[int] = []
 
-    def opened(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
+    def opened(
+        name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence, **options: Any
+    ) -> Site:
         if not stored.decisions:
             drawn.clear()
         place = [0]
@@ -167,7 +171,7 @@ def _repeating() -> OpenSite:
             place[0] += count
             return drawn[place[0] - count : place[0]]
 
-        return Site(name, terms, stored, draw, presence)
+        return Site(name, terms, stored, draw, presence, **options)
 
     return opened
 
@@ -336,9 +340,11 @@ class RememberingSite(Site):
         return bool(rewards) and rewards[-1] < 1.0
 
 
-def forgetful_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
+def forgetful_site(
+    name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence, **options: Any
+) -> Site:
     """It comes back without its releases, and plays its rewards again: their noise is drawn again."""
-    site = RememberingSite(name, terms, replace(stored, known={}, released={}), noise, presence)
+    site = RememberingSite(name, terms, replace(stored, known={}, released={}), noise, presence, **options)
     played = [it for it in stored.decisions.values() if it.played]
     site._player.take(((it.arm, site.told.get(it.id, terms.missing_reward)) for it in played), 0.0)
     for decision in played:
@@ -534,9 +540,11 @@ class BareSite(Site):
         return step
 
 
-def _unguarded(name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence) -> Site:
+def _unguarded(
+    name: str, terms: Federation, stored: Stored, noise: NoiseSource, presence: Presence, **options: Any
+) -> Site:
     """It trusts every file: what an old one had not released is released again."""
-    return Site(name, terms, stored, noise, Presence())
+    return Site(name, terms, stored, noise, Presence(), **options)
 
 
 class HastySite(Site):
@@ -548,7 +556,7 @@ class HastySite(Site):
         return super().report(decision_id, reward)
 
 
-class HastyProcess(Victim):
+class HastyProcess(Run):
     """It looks for news after each report."""
 
     def _report(self) -> None:
@@ -608,9 +616,9 @@ class ReceiptSite(RememberingSite):
 class HavingSite(RememberingSite):
     """It asks for the bulletins of others again while its rewards are bad."""
 
-    def have(self) -> Have:
+    def have(self, to: str = "") -> Have:
         """Nothing."""
-        return {} if self.is_bad else super().have()
+        return {} if self.is_bad else super().have(to)
 
 
 class HoldingSite(RememberingSite):

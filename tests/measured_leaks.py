@@ -14,13 +14,14 @@ import numpy as np
 
 from broken_mechanisms import broken_mechanisms
 from broken_sites import BrokenSite, broken_sites
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.audit.attacks import Attack
-from fedbandit.audit.coupling import Leak, first_leak
+from fedbandit.audit.executor import Run, Sent
 from fedbandit.audit.measure import AuditResult, audit
-from fedbandit.audit.noise_tests import noisy_sums
-from fedbandit.audit.scenarios import Decide, Scenario, draws_for, once, scenarios_of
+from fedbandit.audit.noise_tests import MUCH, noisy_sums
+from fedbandit.audit.pairs import Leak, search
+from fedbandit.audit.scripts import Decide, Script, once, terms_of
 from fedbandit.audit.suite import check_noise, run_attack
-from fedbandit.audit.victim import Sent, Victim
 from fedbandit.privacy.noise import GRID
 
 DRY_RUNS = 100
@@ -30,8 +31,8 @@ SAMPLES = 500  # enough to show a certain leak as an epsilon of 3
 
 
 def leak_of(broken: BrokenSite) -> Leak | None:
-    """The first change of one reward that the noise does not hide at epsilon 1."""
-    return first_leak(scenarios_of("fed_batch", 1.0).values(), 1.0, broken.opened, broken.process)
+    """The shortest script that shows what the noise does not hide at epsilon 1."""
+    return search(terms_of("fed_batch", 1.0), 1.0, broken.opened, broken.process, scripts=3_000).leak
 
 
 def measured(broken: BrokenSite, leak: Leak) -> AuditResult:
@@ -57,58 +58,61 @@ def attack_on(broken: BrokenSite, leak: Leak, claimed: float) -> Attack:
 
     def sample(which: int, count: int) -> Iterable[View]:
         for _ in range(count):
-            victim = broken.process(worlds[which], broken.opened, source)
+            run = broken.process(worlds[which], broken.opened, source)
             with suppress(Exception):  # a broken site may stop: what was seen by then is seen
-                victim.play()
-            yield View(victim.sent, _rest(victim, leak, length))
+                run.play()
+            yield View(run.sent, _rest(run, leak, length))
 
-    dry_runs = [[_sums_of(leak.scenario, view.sent) for view in sample(which, DRY_RUNS)] for which in (0, 1)]
+    dry_runs = [[_sums_of(leak.pair.script, view.sent) for view in sample(which, DRY_RUNS)] for which in (0, 1)]
     ratio = _learnt_ratio(dry_runs)
 
     def statistic(view: View) -> Sequence[float]:
-        sums = _sums_of(leak.scenario, view.sent)
+        sums = _sums_of(leak.pair.script, view.sent)
         return (
-            *(ratio(sums), *_together(sums), *_times_of(leak.scenario, view.sent)),
-            *(x for sent in view.sent[-LAST:] for x in _numbers(leak.scenario, sent)),
-            *[0.0] * (len(_numbers(leak.scenario, None)) * max(0, LAST - len(view.sent))),
+            *(ratio(sums), *_together(sums), *_times_of(leak.pair.script, view.sent)),
+            *(x for sent in view.sent[-LAST:] for x in _numbers(leak.pair.script, sent)),
+            *[0.0] * (len(_numbers(leak.pair.script, None)) * max(0, LAST - len(view.sent))),
             *view.rest,
         )
 
     return Attack(broken.label, claimed, sample, statistic)
 
 
-def _worlds(leak: Leak) -> list[Scenario]:
+def _worlds(leak: Leak) -> list[Script]:
     """The two worlds: from one end of the range to the other if values leak, else as the leak was found.
 
-    Unless it is the choice of arms that leaks, the same arms come whatever the noise: draws see to that.
+    Where the index draws, draws give each request the first arm that it may have, whatever the noise.
     """
-    scenario, change = leak.scenario, leak.change
-    low, high = scenario.terms.low, scenario.terms.high
-    entries = [once(low if change.after == once(high) else high), change.after]
-    if change.times_are_kept and change.values_in(low, high):
-        entries = [tuple(it._replace(value=end) for it in change.before) for end in (low, high)]
-    elif not change.before:
-        entries = [change.before, change.after]
-    until = min(leak.at + 2.3 * scenario.pace, scenario.until)
-    arms = iter(leak.arms)
-    events = [
-        replace(it, draws=tuple(draws_for(next(arms, 0)) for _ in it.draws))
-        if isinstance(it, Decide) and leak.what != "another decision"
+    script, change = leak.pair
+    low, high = script.terms.low, script.terms.high
+    it = script.events[change.event]
+    assert isinstance(it, Decide)
+    before, entries = it.entries[change.position], [it.entries[change.position], change.entry]
+    if len(before) == len(change.entry) == 1 and all(low <= entry[0].value <= high for entry in entries):
+        entries = [once(end, entry[0].delay) for end, entry in zip((low, high), entries, strict=True)]
+    sure = tuple(
+        replace(it, draws=tuple(_sure(draws, it.request.eligible) for draws in it.draws))
+        if isinstance(it, Decide)
         else it
-        for it in scenario.events
-    ]
-    shorter = replace(scenario, events=tuple(events), until=until)
-    return [shorter.changed(change.number, entry) for entry in entries]
+        for it in script.events
+    )
+    script = replace(script, events=sure)
+    return [script.changed(replace(change, entry=entry)) for entry in entries]
 
 
-def _rest(victim: Victim, leak: Leak, length: int) -> list[float]:
+def _sure(draws: SiteDraws, eligible: tuple[int, ...] | None) -> SiteDraws:
+    first = 0 if eligible is None else eligible[0]
+    return replace(draws, normals=tuple(MUCH if k == first else -MUCH for k in range(len(draws.normals))))
+
+
+def _rest(run: Run, leak: Leak, length: int) -> list[float]:
     """All else that is seen: how much, and the arms; the numbers of the state where the leak shows and at the end."""
     kinds = ("decision", "refusal", "bulletin", "Have", "state")
-    counts = [float(sum(it.what == kind for it in victim.seen)) for kind in kinds]
-    states = [it for it in victim.seen if it.what == "state"]
+    counts = [float(sum(it.what == kind for it in run.seen)) for kind in kinds]
+    states = [it for it in run.seen if it.what == "state"]
     where = [it for it in states if it.at <= leak.at][-1:]
     numbers = [x for it in (*where, *states[-1:]) for x in _flat(it.content)]
-    arms = [float(it.arm) if it is not None else -1.0 for it in victim.decisions]
+    arms = [float(it.arm) if it is not None else -1.0 for it in run.decisions]
     found = [*counts, *arms[:30], *[0.0] * (30 - len(arms)), *numbers]
     return [*found[:length], *[0.0] * (length - len(found))]
 
@@ -123,9 +127,9 @@ def _flat(content: object) -> Iterable[float]:
             yield from _flat(it)
 
 
-def _numbers(scenario: Scenario, sent: Sent | None) -> tuple[float, ...]:
+def _numbers(script: Script, sent: Sent | None) -> tuple[float, ...]:
     """Of a bulletin: place, time, order, size and the numbers of each arm."""
-    names = scenario.terms.arms
+    names = script.terms.arms
     if sent is None:
         return (0.0,) * (6 + 6 * len(names))
     it = sent.bulletin
@@ -134,12 +138,12 @@ def _numbers(scenario: Scenario, sent: Sent | None) -> tuple[float, ...]:
     return *map(float, head), *(float(x) for row in each for x in (*row, 0.0, 0.0)[:6])
 
 
-def _sums_of(scenario: Scenario, view: Sequence[Sent]) -> list[float]:
+def _sums_of(script: Script, view: Sequence[Sent]) -> list[float]:
     """The noisy sums of each arm's first releases, 0 where there is none."""
     sums: list[float] = []
-    for name in scenario.terms.arms:
+    for name in script.terms.arms:
         means = [mean for _, mean in _means_as_they_move(view, name)]
-        found = noisy_sums(scenario.terms, means, len(scenario.entries))[:MOST_RELEASES]
+        found = noisy_sums(script.terms, means, 40)[:MOST_RELEASES]
         sums += found + [0.0] * (MOST_RELEASES - len(found))
     return sums
 
@@ -154,10 +158,10 @@ def _means_as_they_move(view: Sequence[Sent], arm: str) -> list[tuple[int, float
     return found
 
 
-def _times_of(scenario: Scenario, view: Sequence[Sent]) -> list[float]:
+def _times_of(script: Script, view: Sequence[Sent]) -> list[float]:
     """How many bulletins came before each release."""
     times: list[float] = []
-    for name in scenario.terms.arms:
+    for name in script.terms.arms:
         found = [float(position) for position, _ in _means_as_they_move(view, name)][:MOST_RELEASES]
         times += found + [-1.0] * (MOST_RELEASES - len(found))
     return times
@@ -197,7 +201,7 @@ def main() -> None:
             row = check_noise(1.0, 500, broken.opened, broken.noise())
             rows["noise"].append(f"{broken.label} {row.at_least:.2f}")
         else:
-            rows[f"proof: {leak.what}"].append(f"{broken.label} {measured(broken, leak).at_least:.2f}")
+            rows["proof"].append(f"{broken.label} {measured(broken, leak).at_least:.2f}")
     for label, (attack, samples) in broken_mechanisms().items():
         rows["measured"].append(f"{label} {run_attack(attack, samples).at_least:.2f}")
     for by, found in rows.items():

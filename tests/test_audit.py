@@ -33,11 +33,12 @@ from fedbandit.audit.attacks import (
     tree_sums,
     two_worlds,
 )
-from fedbandit.audit.coupling import first_leak
+from fedbandit.audit.executor import Run
 from fedbandit.audit.measure import FALSE_ALARM, audit, clopper_pearson, fewest_samples, lower_bound
-from fedbandit.audit.scenarios import Say, with_real_noise
+from fedbandit.audit.noise_tests import with_real_noise
+from fedbandit.audit.pairs import SiteFailed, pairs_of
+from fedbandit.audit.scripts import Drawn, Say
 from fedbandit.audit.suite import AuditRow, attacks_on, run_attack
-from fedbandit.audit.victim import Victim, open_site
 from fedbandit.cli import app
 from fedbandit.cli.tables import print_audit
 from fedbandit.privacy.mechanism import Mechanism
@@ -263,7 +264,7 @@ def test_a_member_reads_what_a_site_released_in_batches(restarts):
     terms = federation(FedBatch(1.0, first_batch=2))
     _, world = two_worlds(terms, changed=5, arms=(0, 1, 0, 1, 0, 0), restarts=restarts)
     noise, drawn = fixed_noise()
-    view = bulletins_of(world, open_site, noise)
+    view = bulletins_of(world, Site, noise)
     assert len(drawn) == 3  # batches of arm 0, arm 1, arm 0: none drawn again
     assert first_batch_sums(view) == [GRID + drawn[0]]
     assert second_batch_sums(view) == [GRID + GRID // 2 + drawn[2]]
@@ -275,7 +276,7 @@ def test_a_member_reads_what_a_site_released_in_a_tree():
     terms = federation(FedUCB(1.0, horizon=6))
     _, world = two_worlds(terms, changed=1, arms=(0, 1, 0, 0, 0), restarts=1)
     noise, drawn = fixed_noise()
-    view = bulletins_of(world, open_site, noise)
+    view = bulletins_of(world, Site, noise)
     first, _, second, third, fourth = drawn  # arm 1's is between
     half = GRID // 2
     assert tree_sums(view) == [
@@ -291,10 +292,10 @@ def test_the_lie_is_on_the_victims_board():
     world, _ = two_worlds(federation(FedBatch(1.0, first_batch=2)), changed=1, arms=(0, 1, 0, 1))
     honest = dataclasses.replace(world, events=tuple(it for it in world.events if not isinstance(it, Say)))
     estimates = []
-    for scenario in (world, honest):
-        victim = Victim(scenario, open_site, lambda epsilon, count: [0] * count)
-        victim.play()
-        estimates.append(victim.site.theta)
+    for script in (world, honest):
+        run = Run(script, Site, lambda epsilon, count: [0] * count)
+        run.play()
+        estimates.append(run.site.theta)
     assert estimates[0][0] > estimates[1][0]
 
 
@@ -303,15 +304,15 @@ def test_a_site_that_fails_does_not_pass_for_a_private_one():
         def publish(self, sign, at):
             raise ValueError("no")
 
-    with pytest.raises(RuntimeError, match="the site failed: ValueError: no"):
-        first_leak([with_real_noise(1.0)], 1.0, FailingSite)
+    with pytest.raises(SiteFailed, match="ValueError: no"):
+        next(pairs_of(Drawn(with_real_noise(1.0), ()), 1.0, FailingSite))
 
 
 def test_a_restarted_site_shows_the_same_release():
     """A member sees it before and after; a site that forgets its releases shows another one."""
     terms, sums = federation(FedBatch(1.0, first_batch=2)), []
     _, world = two_worlds(terms, changed=1, arms=(0, 1, 0, 1, 0), restarts=2)
-    for opened in (open_site, forgetful_site):
+    for opened in (Site, forgetful_site):
         sums.append(first_batch_sums(bulletins_of(world, opened, fixed_noise()[0])))
     assert len(sums[0]) == 1 < len(sums[1])
 
@@ -344,8 +345,8 @@ class PartialSite(RememberingSite):
         return tuple(dataclasses.replace(it, row=(it.row[0] + 100.0 * last, *it.row[1:])) for it in super()._entries())
 
 
-def raw_after_a_restart(name, terms, stored, noise, presence):
-    return (RawSite if stored.decisions else RememberingSite)(name, terms, stored, noise, presence)
+def raw_after_a_restart(name, terms, stored, noise, presence, **options):
+    return (RawSite if stored.decisions else RememberingSite)(name, terms, stored, noise, presence, **options)
 
 
 @pytest.mark.parametrize(

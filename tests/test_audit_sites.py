@@ -1,124 +1,202 @@
 """The audit of live sites in both directions: the one that ships is not accused, every broken one is caught.
 
-Executing the proof leaves nothing to chance. Tests of noise accuse a true claim less than once in a million; how often
-they miss a broken one is stated.
+Executing the proof leaves nothing to chance but which scripts are played, and seeds are fixed. Tests of noise accuse a
+true claim less than once in a million; how often they miss a broken one is stated.
 """
 
 import dataclasses
+import inspect
 import math
 import re
 from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from scipy.stats import binom
-from typer.testing import CliRunner
 
 from broken_mechanisms import broken_mechanisms
-from broken_sites import BrokenSite, broken_sites
+from broken_sites import broken_sites
 from fedbandit import InvalidArgument
+from fedbandit.agent.core.bulletin import Bulletin
+from fedbandit.agent.core.decisions import ANY, Request
+from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
-from fedbandit.audit.coupling import changes_of, leaks, transcript_of
+from fedbandit.audit.executor import Run, known_noise
 from fedbandit.audit.measure import FALSE_ALARM, binomial_tail
-from fedbandit.audit.noise_tests import judge_noise, noise_of
-from fedbandit.audit.scenarios import Restart, random_scenarios, scenarios_of, with_real_noise
+from fedbandit.audit.noise_tests import judge_noise, noise_of, with_real_noise
+from fedbandit.audit.pairs import pairs_of, search
+from fedbandit.audit.scripts import EVENTS, Change, Decide, Drawn, Restart, once, scripts_on, terms_of
 from fedbandit.audit.suite import AUDITED, check_noise, check_proof, jobs_on
-from fedbandit.audit.victim import Victim, open_site
-from fedbandit.cli import app
 from fedbandit.privacy.noise import GRID, laplace
-from measured_leaks import leak_of, measured
+from measured_leaks import measured
 
 BROKEN = {broken.label: broken for broken in broken_sites()}
+SCRIPTS = 3_000
+"""As many as an audit plays in about two minutes."""
 
 
-def base_of(scenario):
-    return transcript_of(scenario, open_site, {})
+def drawn_scripts(policy, count, first_seed=0):
+    """Those that an audit draws."""
+    found = []
+
+    @seed(first_seed)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(scripts_on(terms_of(policy, 1.0)))
+    def keep(drawn):
+        found.append(drawn)
+
+    keep()
+    return found
 
 
 # ---------------------------------------------------------------- the proof, executed
 
 
-@pytest.mark.parametrize(("policy", "epsilon"), [("fed_batch", 1.0), ("fed_ucb", 0.1)])
-def test_the_proof_holds_for_what_ships(policy, epsilon):
-    row = check_proof(policy, epsilon)
-    assert not row.refuted, row.reason
-    assert row.verdict == "not refuted"
-    assert row.at_least is None
-
-
 @pytest.mark.parametrize("policy", AUDITED)
-def test_the_cost_of_a_reward_is_all_that_is_claimed(policy):
-    """A claim of a little less is broken: noise hides each change, and costs epsilon."""
-    scenario = scenarios_of(policy, 1.0)["rewards at once"]
-    events = tuple(it for it in scenario.events if it.at < 9.0)
-    found = list(leaks(dataclasses.replace(scenario, events=events, entries=scenario.entries[:8], until=9.0), 0.5))
-    assert found
-    assert all(re.fullmatch(r"noise that costs (1|0\.\d+)", leak.what) for leak in found)
-
-
-def test_the_runs_go_where_bugs_hide():
-    """Every position, batch edges among them; two arms, three releases, restarts, redraws, late and missing rewards."""
-    scenarios = scenarios_of("fed_batch", 1.0)
-    for name in ("rewards at once", "late rewards", "late rewards, restarts"):
-        victim = Victim(scenarios[name], open_site, lambda epsilon, count: [0] * count)
-        victim.play()
-        assert min(victim.site.releases) >= 3, name
-    for scenario in scenarios.values():
-        numbers = {change.number for change in changes_of(scenario)}
-        reported = {n for n, entry in enumerate(scenario.entries, 1) if entry}
-        assert numbers >= reported
-        assert not base_of(scenario).failure
-    draws = [len(base_of(scenarios[name]).draws) for name in ("rewards at once", "restarts and crashes")]
-    assert draws[0] < draws[1]  # a crash before the write: the noise that nobody saw is drawn again
-    late = scenarios["late rewards"]
-    delays = [it.delay for entry in late.entries for it in entry]
-    assert {delay >= late.terms.reward_window for delay in delays} == {False, True}
-    assert any(it.value > late.terms.high for entry in late.entries for it in entry)
-    changed = list(changes_of(late))
-    assert any(change.after == () for change in changed)
-    assert any(len(change.after) > 1 for change in changed)
-    assert any(it.value < late.terms.low for change in changed for it in change.after)
-    for name in ("missing rewards, lost disk", "arms, members and an old file"):
-        assert len({incarnation for incarnation, _ in base_of(scenarios[name]).steps}) == 2, name
-    kinds = {it.what for scenario in scenarios.values() for it in base_of(scenario).seen}
-    assert kinds == {"decision", "refusal", "bulletin", "Have", "state", "counts"}
-    assert any(scenario.cancelled for scenario in scenarios.values())
-
-
-def test_the_release_guard_is_on():
-    """After a restart the site waits for the members, and says so."""
-    victim = Victim(with_real_noise(1.0), open_site, lambda epsilon, count: [0] * count)
-    assert victim.site.run > 0
-    assert victim.site.doubt is None  # a new file
-    scenario = scenarios_of("fed_batch", 1.0)["late rewards, restarts"]
-    held = [it.content[5] for it in base_of(scenario).seen if it.what == "state"]
-    assert {None, "unconfirmed"} == {None if doubt is None else doubt.why for doubt in held}
-
-
-def test_nothing_but_releases_and_arms_goes_out_at_once():
-    """Bulletins of decisions leave at a look at the clock, at most once a second; others with what they say."""
-    scenario = scenarios_of("fed_batch", 1.0)["late rewards"]
-    victim = Victim(scenario, open_site, lambda epsilon, count: [0] * count)
-    victim.play()
-    releases = 0
-    for sent in victim.sent:
-        now = sum(it.releases for it in sent.bulletin.arms)
-        assert sent.at == int(sent.at) or now > releases
-        releases = now
-
-
-@pytest.mark.parametrize("policy", AUDITED)
-def test_random_runs_do_not_accuse_what_ships(policy):
-    for scenario in random_scenarios(policy, 1.0, 2, seed=1):
-        assert not any(leaks(scenario, 1.0))
+def test_the_proof_holds_for_what_ships(policy):
+    found = search(terms_of(policy, 1.0), 1.0, scripts=40)
+    assert found.leak is None, "\n".join(found.leak.in_words())
+    assert found.pairs > 40
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", AUDITED)
-def test_many_random_runs_do_not_accuse_what_ships(policy):
-    for scenario in random_scenarios(policy, 1.0, 100, seed=2):
-        assert not any(leaks(scenario, 1.0))
+def test_many_random_scripts_do_not_accuse_what_ships(policy):
+    found = search(terms_of(policy, 0.3), 0.3, scripts=2_000, first_seed=1_000)
+    assert found.leak is None, "\n".join(found.leak.in_words())
+
+
+@pytest.mark.parametrize(("policy", "claimed"), [("fed_batch", 0.999), ("fed_ucb", 0.6)])
+def test_the_cost_of_a_reward_is_all_that_is_claimed(policy, claimed):
+    """A claim of less is broken: noise hides each change, and costs epsilon; of a tree, if it has enough pulls."""
+    found = search(terms_of(policy, 1.0), claimed, scripts=400, shrinking=0.0)
+    assert found.leak is not None
+    assert re.fullmatch(r"noise that costs (1|0\.\d+)", found.leak.what)
+
+
+def test_an_answer_that_only_the_caller_gets_is_no_leak():
+    """The application that reports a reward knows it."""
+    script = with_real_noise(1.0)
+    for entry in (once(5.0), (*once(0.3), *once(0.4))):
+        drawn = Drawn(script, (Change(0, 0, entry),))
+        assert list(pairs_of(drawn, 1.0)) in ([None], [])
+
+
+# ---------------------------------------------------------------- scripts know the whole interface
+
+
+class Watched(Site):
+    """It counts what it is asked for, and with which arguments."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+    requests: ClassVar[list[Request]] = []
+
+    def __getattribute__(self, name):
+        if name in EVENTS_OF_SITE:
+            Watched.asked[name] += 1
+        return super().__getattribute__(name)
+
+    def decide(self, at, draws, request=ANY):
+        Watched.requests.append(request)
+        return super().decide(at, draws, request)
+
+
+def _is_event(name, member):
+    returned = str(inspect.signature(member).return_annotation)
+    return not name.startswith("_") and returned.startswith(("Step[", "fedbandit.agent.core.records.Step["))
+
+
+EVENTS_OF_SITE = {name for name, member in inspect.getmembers(Site, inspect.isfunction) if _is_event(name, member)}
+
+
+def test_scripts_know_every_event_of_a_site():
+    """A new public method that returns a step fails here until a script can cause it."""
+    assert len(EVENTS_OF_SITE) > 20
+    Watched.asked.clear()
+    Watched.requests.clear()
+    for drawn in drawn_scripts("fed_batch", 150):
+        Run(drawn.script, Watched, lambda _, count: [0] * count, looks=False).play()
+    assert set(Watched.asked) >= EVENTS_OF_SITE, EVENTS_OF_SITE - set(Watched.asked)
+    for part in dataclasses.fields(Request):
+        seen = {repr(getattr(it, part.name)) for it in Watched.requests}
+        assert len(seen) > 1, f"no script varies {part.name} of a request"
+
+
+NOT_VARIED = {"name", "words", "plan", "trusted"}
+"""Terms that change no number; whose code a site trusts."""
+
+
+def test_scripts_vary_every_term_of_a_federation_and_of_its_policy():
+    drawn = [it for policy in AUDITED for it in drawn_scripts(policy, 300)]
+    for part in dataclasses.fields(Federation):
+        values = {repr(getattr(it.script.terms, part.name)) for it in drawn}
+        assert len(values) > 1 or part.name in NOT_VARIED, f"no script varies {part.name}"
+
+
+def test_scripts_have_every_event_and_every_choice_in_it():
+    """A choice of an event that no script makes would be played by none."""
+    drawn = drawn_scripts("fed_batch", 300)
+    events = [event for it in drawn for event in it.script.events]
+    for kind in EVENTS:
+        some = [it for it in events if isinstance(it, kind)]
+        assert some, f"no script has a {kind.__name__}"
+        for part in dataclasses.fields(kind):
+            assert len({repr(getattr(it, part.name)) for it in some}) > 1, f"{kind.__name__}.{part.name}"
+    reports = [report for it in events if isinstance(it, Decide) for entry in it.entries for report in entry]
+    for name in reports[0]._fields:
+        assert len({getattr(it, name) for it in reports}) > 1, name
+    assert any(it.script.history for it in drawn)
+    assert any(change.history for it in drawn for change in it.changes)
+
+
+SAID_BY_MEMBERS = {
+    *("federation", "site", "incarnation", "number", "at", "decisions", "arms", "changes", "receipts"),
+    *("run", "opened", "answers", "software"),  # the site's own: a script restarts, restores and confirms it
+}
+
+
+def test_scripts_know_every_field_of_a_bulletin():
+    assert {part.name for part in dataclasses.fields(Bulletin)} == SAID_BY_MEMBERS
+
+
+def test_the_scripts_go_where_bugs_hide():
+    """Releases beyond the eighth, arms beyond the second, redraws, late rewards, doubt, two incarnations."""
+    most, arms, doubts, incarnations, redrawn, late = 0, set(), set(), 0, 0, 0
+    for drawn in drawn_scripts("fed_batch", 200):
+        numbers = iter(range(10**6))
+        run = Run(drawn.script, Site, lambda _, count, numbers=numbers: [known_noise(next(numbers))] * count)
+        run.play()
+        most = max(most, *run.site.releases)
+        arms |= {k for k, releases in enumerate(run.site.releases) if releases}
+        states = [it.content for it in run.seen if it.what == "state"]
+        doubts |= {it[5].why for it in states if it[5] is not None}
+        incarnations += len({it[13] for it in states}) > 1
+        redrawn += len(run.draws) > len(run.intervals)
+        late += run.site.late > 0
+    assert most >= 8
+    assert arms >= {0, 1, 2, 3}
+    assert doubts == {"unconfirmed", "old", "split-brain"}
+    assert min(incarnations, redrawn, late) >= 1
+
+
+def test_nothing_but_releases_and_arms_goes_out_at_once():
+    """Bulletins of decisions leave at a look at the clock, at most once a second; others with what they say."""
+    run = Run(with_real_noise(1.0), Site, lambda epsilon, count: [0] * count)
+    run.play()
+    releases = 0
+    for sent in run.sent:
+        now = sum(it.releases for it in sent.bulletin.arms)
+        assert sent.at == int(sent.at) or now > releases
+        releases = now
 
 
 # ---------------------------------------------------------------- noise
@@ -148,7 +226,7 @@ def test_the_noise_of_each_release_is_read_to_the_last_step():
         drawn.extend(laplace(epsilon, count))
         return drawn[-count:]
 
-    (row,) = noise_of(open_site, source, 1.0, 1)
+    (row,) = noise_of(Site, source, 1.0, 1)
     assert np.round(row).tolist() == [*drawn[0::2], *drawn[1::2]]  # by turns
     assert np.abs(row - np.round(row)).max() < 1e-6
     assert any(isinstance(it, Restart) for it in with_real_noise(1.0).events)
@@ -196,29 +274,45 @@ def test_binomial_tails_are_scipys():
 # ---------------------------------------------------------------- broken sites
 
 QUICK = (
-    *("raw means published", "no clamping", "noise too small by 1.3", "repeated report counts twice"),
-    *("batch size depends on rewards", "number of a bulletin tells a reward", "receipts follow rewards"),
+    *("raw means published", "no clamping", "noise too small by 1.3", "rows leave before their noise"),
+    *("order of arms tells a reward", "number of a bulletin tells a reward", "receipts follow rewards"),
 )
-"""One of each way to leak: values, range, noise, counting, batches, numbers, what is known of others."""
+"""One of each way to leak: values, range, noise, numbers, order, what is known of others."""
 
 
 def test_the_quick_ones_are_broken_sites():
     assert set(QUICK) <= set(BROKEN)
 
 
+def caught(label, shrinking=0.0):
+    broken = BROKEN[label]
+    return search(
+        terms_of("fed_batch", 1.0), 1.0, broken.opened, broken.process, scripts=SCRIPTS, shrinking=shrinking
+    ).leak
+
+
 @pytest.mark.parametrize("label", [pytest.param(it, marks=() if it in QUICK else pytest.mark.slow) for it in BROKEN])
 def test_every_broken_site_is_caught(label):
-    """By the proof, for certain; or by its noise, missed less than once in a million with 300 runs."""
+    """By the proof, with scripts that are always the same; or by its noise, missed less than once in a million."""
     broken = BROKEN[label]
     if broken.found == "noise":
         row = check_noise(1.0, 300, broken.opened, broken.noise())
         assert row.refuted
         assert row.reason.startswith("noise: ")
-    else:
-        leak = leak_of(broken)
-        assert leak is not None
-        assert leak.what == broken.found
-        assert f"after {leak.at:g} s" in leak.words
+        return
+    leak = caught(label)
+    assert leak is not None
+    assert f"after {leak.at:.6g} s" in leak.words
+    assert leak.shown
+
+
+def test_a_script_that_fails_shrinks_and_says_what_an_observer_saw():
+    leak = caught("rows leave before their noise", shrinking=5.0)
+    words = list(leak.in_words())
+    assert len(leak.pair.script.events) <= 3
+    assert words[0].endswith("s: asks for an arm, among [0]; reports 1 after 0.27 s")
+    assert any(it.startswith("then the same with ") for it in words)
+    assert [it.partition(":")[0] for it in words[-2:]] == ["before", "after"]
 
 
 @pytest.mark.parametrize(
@@ -231,16 +325,14 @@ def test_every_broken_site_is_caught(label):
 )
 def test_a_leak_is_measured(label):
     """These tell the worlds apart for certain, which 500 samples show as more than 2.5."""
-    leak = leak_of(BROKEN[label])
-    assert measured(BROKEN[label], leak).at_least > 2.5
+    assert measured(BROKEN[label], caught(label, shrinking=5.0)).at_least > 2.5
 
 
-@pytest.mark.slow
 def test_a_site_that_is_not_broken_is_not_caught():
     class SameSite(Site):
         pass
 
-    assert leak_of(BrokenSite("the same", "", SameSite)) is None
+    assert search(terms_of("fed_batch", 1.0), 1.0, SameSite, scripts=30).leak is None
 
 
 # ---------------------------------------------------------------- a whole audit
@@ -258,21 +350,14 @@ def test_all_chances_of_a_false_alarm_add_up_to_one_in_a_million():
 
 def test_the_document_lists_every_broken_variant_and_what_gives_it_away():
     text = (Path(__file__).parents[1] / "docs" / "privacy.md").read_text()
-    rows = re.findall(r"^\| (proof: [^|]+|noise|measured) \| ([^|]+) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| (proof|noise|measured) \| ([^|]+) \|$", text, re.MULTILINE)
     listed = {label: by for by, labels in rows for label in labels.split("; ")}
-    expected = {it.label: it.found if it.found == "noise" else f"proof: {it.found}" for it in broken_sites()}
+    expected = {it.label: it.found for it in broken_sites()}
     assert listed == expected | dict.fromkeys(broken_mechanisms(), "measured")
     assert f"{len(expected)} sites with one mistake each" in " ".join(text.split())
 
 
-@pytest.mark.slow
-def test_the_command_shows_the_proof():
-    ran = CliRunner().invoke(app, ["audit", "--policy", "fed_ucb", "--samples", "500"])
-    assert ran.exit_code == 0, ran.output
-    assert re.search(r"site, Fed_UCB, the proof\s+1\s+-\s+not refuted\s+\d+", ran.output)
-
-
 def test_a_site_that_breaks_the_proof_is_refuted_in_the_table():
-    row = check_proof("fed_batch", 1.0, opened=BROKEN["raw means published"].opened)
+    row = check_proof("fed_batch", 1.0, seconds=30.0, opened=BROKEN["raw means published"].opened)
     assert row.verdict == "REFUTED"
-    assert row.reason == "decision 1 gets -1 after 0.1 s instead of 0.527864 after 0.1 s: another bulletin after 2 s"
+    assert " instead of " in row.reason

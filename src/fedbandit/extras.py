@@ -11,7 +11,7 @@ EXTRAS = {
     "agent": (*("cryptography", "fastapi", "httptools", "opendp", "prometheus_client", "uvicorn", "websockets"),),
     "cuda": ("numba_cuda",),
     "ray": ("ray",),
-    "sim": ("h5netcdf", "h5py", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),
+    "sim": ("h5netcdf", "h5py", "hypothesis", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),
 }
 """The packages of an extra, by import name."""
 

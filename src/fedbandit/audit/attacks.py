@@ -10,10 +10,11 @@ from math import inf
 from typing import Any, NamedTuple
 
 from fedbandit.agent.core.bulletin import ArmEntry
-from fedbandit.agent.core.decisions import Request
+from fedbandit.agent.core.decisions import ANY, Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.audit.scenarios import BETWEEN, Event, Restart, Scenario, in_turn, lie, once
-from fedbandit.audit.victim import OpenSite, Sent, Victim, open_site
+from fedbandit.agent.core.site import Site
+from fedbandit.audit.executor import OpenSite, Run, Sent
+from fedbandit.audit.scripts import Change, Decide, Entry, Event, Restart, Say, Script, once
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.mechanism import Mechanism
@@ -151,10 +152,49 @@ REST, REST_STEPS = 0.5, GRID // 2  # every reward but the changed one, and its s
 WAIT = 4.0  # the reward window of an attack by delays, longer than any of them
 
 
+BETWEEN = 0.25  # seconds from a look at the clock to a request
+DRAWS = SiteDraws((0.0, 0.0), 0.5)  # an attacker may know even the randomness of decisions
+
+
+def in_turn(
+    terms: Federation,
+    entries: Sequence[Entry],
+    draws: Sequence[SiteDraws] = (),
+    others: Iterable[Event] = (),
+    rest: float = 2.0,
+    requests: Sequence[Request] = (),
+) -> Script:
+    """A request, for any arm if none are given, a moment after each look of the process at its clock.
+
+    ``draws`` and ``entries``: one for each decision; ``rest``: how many looks follow.
+    """
+    decided: list[Event] = []
+    for number, entry in enumerate(entries):
+        request = requests[number] if requests else ANY
+        drawn = draws[number] if draws else DRAWS
+        decided.append(Decide(number + 1 + BETWEEN, request, (drawn,), (entry,)))
+    events = sorted((*others, *decided), key=lambda it: it.at)  # stable: at one time, others come first
+    return Script(terms, tuple(events), rest + 1.0 - BETWEEN)
+
+
+def with_entry(script: Script, number: int, entry: Entry) -> Script:
+    """The same with another entry for one decision, counted from 1."""
+    places = [k for k, it in enumerate(script.events) if isinstance(it, Decide)]
+    return script.changed(Change(places[number - 1], 0, entry))
+
+
+def lie(terms: Federation, at: float, releases: int) -> Say:
+    """A member says that arm 0 is worth all there is and others nothing, by more releases than it can have."""
+    columns = len(terms.page.published_names)
+    count = 10 * releases
+    rows = [(GRID * float(arm == 0), 0.0, 1.0)[:columns] for arm in range(terms.num_arms)]
+    return Say(at, "member", tuple((row, releases, count, count, 0) for row in rows))
+
+
 def two_worlds(
     terms: Federation, changed: int, arms: Sequence[int], restarts: int = 0, delay: float = 0.0
-) -> tuple[Scenario, Scenario]:
-    """Two scenarios in which the reward of one decision is 0 or 1, and every other one is 1/2.
+) -> tuple[Script, Script]:
+    """Two scripts in which the reward of one decision is 0 or 1, and every other one is 1/2.
 
     * ``changed``: that decision, counted from 1; ``arms``: those that come
     * ``restarts``: how often the site is restarted from its disk after the third decision
@@ -162,8 +202,8 @@ def two_worlds(
     """
     others: list[Event] = [lie(terms, 0.6, 1), *(Restart(3.4 + BETWEEN * number) for number in range(restarts))]
     requests = [Request(eligible=(arm,)) for arm in arms]
-    scenario = in_turn(terms, [once(REST)] * len(arms), (), others, 1.0, terms.reward_window + 2.0, requests)
-    return scenario.changed(changed, once(0.0)), scenario.changed(changed, once(1.0, delay))
+    script = in_turn(terms, [once(REST)] * len(arms), (), others, terms.reward_window + 2.0, requests)
+    return with_entry(script, changed, once(0.0)), with_entry(script, changed, once(1.0, delay))
 
 
 def entries_of(view: Sequence[Sent]) -> list[ArmEntry]:
@@ -201,19 +241,19 @@ def _public(view: Sequence[Sent]) -> list[Sent]:
     ]
 
 
-def bulletins_of(world: Scenario, opened: OpenSite, noise: NoiseSource) -> list[Sent]:
+def bulletins_of(world: Script, opened: OpenSite, noise: NoiseSource) -> list[Sent]:
     """What a member sees of a run."""
-    victim = Victim(world, opened, noise, looks=False)
-    victim.play()
-    return victim.sent
+    run = Run(world, opened, noise, looks=False)
+    run.play()
+    return run.sent
 
 
 def on_site(
     label: str,
-    worlds: tuple[Scenario, Scenario],
+    worlds: tuple[Script, Script],
     claimed: float,
     statistic: Callable[[list[Sent]], float],
-    opened: OpenSite = open_site,
+    opened: OpenSite = Site,
     noise: NoiseSource | None = None,
 ) -> Attack:
     """Attack a site by the public part of what is read if that differs between the worlds, else by ``statistic``.
@@ -244,7 +284,7 @@ def on_fed_batch(
     epsilon: float,
     later: bool = False,
     restarts: int = 0,
-    opened: OpenSite = open_site,
+    opened: OpenSite = Site,
     noise: NoiseSource | None = None,
 ) -> Attack:
     """A reward of arm 0's first (or second) batch changes.
@@ -257,7 +297,7 @@ def on_fed_batch(
     return on_site(label, worlds, epsilon, (_second_batch if later else _first_batch)(epsilon), opened, noise)
 
 
-def on_delays(epsilon: float, opened: OpenSite = open_site, window: float = WAIT) -> Attack:
+def on_delays(epsilon: float, opened: OpenSite = Site, window: float = WAIT) -> Attack:
     """The first reward is reported at once if it is bad, and after the next decisions of its arm if it is good."""
     terms = replace(_terms(FedBatch(epsilon, first_batch=BATCH)), reward_window=window)
     worlds = two_worlds(terms, 1, (0, 1, 0, 1, 0, 1, 0), delay=3.0)

@@ -16,10 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
+from fedbandit.audit.attacks import in_turn
+from fedbandit.audit.executor import OpenSite, Run, Sent
 from fedbandit.audit.measure import binomial_tail
-from fedbandit.audit.scenarios import with_real_noise
-from fedbandit.audit.victim import OpenSite, Sent, Victim
+from fedbandit.audit.scripts import Restart, Script, once
+from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import GRID, NoiseSource, to_grid
 
 Draws = NDArray[np.float64]
@@ -34,23 +37,36 @@ SMALL = 1.0 / 64.0  # of a scale
 # ---------------------------------------------------------------- the noise of a site's releases
 
 
+VALUES = [number * 0.381966 % 1.0 for number in range(1, 17)]
+"""The rewards of such a run: no two alike."""
+
+MUCH = 1e9  # more than any estimate
+
+
+def with_real_noise(epsilon: float) -> Script:
+    """Four releases of each of two arms, by turns, and a restart in the middle: short, to be played often."""
+    terms = Federation("audit", ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2), counts="sites", max_agents=2)
+    draws = [SiteDraws((MUCH, -MUCH) if number % 2 == 0 else (-MUCH, MUCH), 0.5) for number in range(len(VALUES))]
+    return in_turn(terms, [once(value) for value in VALUES], draws, [Restart(9.5, is_vouched=True)])
+
+
 def noise_of(opened: OpenSite, source: NoiseSource, epsilon: float, runs: int) -> Draws:
     """The noise of each release of so many runs: a row for each run."""
-    scenario = with_real_noise(epsilon)
-    terms = scenario.terms
-    most, size = len(scenario.entries) // terms.num_arms, terms.first_batch
+    script = with_real_noise(epsilon)
+    terms = script.terms
+    most, size = len(VALUES) // terms.num_arms, terms.first_batch
     sums: list[list[int]] = []
     for arm in range(terms.num_arms):
-        values = [it[0].value for it in scenario.entries[arm :: terms.num_arms]]
+        values = VALUES[arm :: terms.num_arms]
         steps = [to_grid(value, terms.low, terms.high) for value in values]
         sums.append([sum(steps[first : first + size]) for first in range(0, most, size)])
     rows: list[list[float]] = []
     for _ in range(runs):
-        victim = Victim(scenario, opened, source, looks=False)
-        victim.play()
+        run = Run(script, opened, source, looks=False)
+        run.play()
         row: list[float] = []
         for arm, expected in enumerate(sums):
-            noisy = noisy_sums(terms, _means_after_batches(terms, victim.sent, arm, most), most)
+            noisy = noisy_sums(terms, _means_after_batches(terms, run.sent, arm, most), most)
             row += [there - here for there, here in zip(noisy, expected, strict=True)]
         rows.append(row)
     return np.array(rows)

@@ -13,12 +13,13 @@ from typing import Literal
 
 import numpy as np
 
+from fedbandit.agent.core.site import Site
 from fedbandit.audit import attacks
-from fedbandit.audit.coupling import changes_of, first_leak
+from fedbandit.audit.executor import OpenSite
 from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, check_samples, lower_bound
 from fedbandit.audit.noise_tests import judge_noise, noise_of
-from fedbandit.audit.scenarios import random_scenarios, scenarios_of
-from fedbandit.audit.victim import OpenSite, open_site
+from fedbandit.audit.pairs import search
+from fedbandit.audit.scripts import terms_of
 from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.policies import FedUCB
 from fedbandit.privacy.noise import GRID, NoiseSource
@@ -29,7 +30,7 @@ THOROUGH = 10
 """How many times more samples and runs a thorough audit takes."""
 
 NOISE_RUNS = 1_000  # of a site with eight releases
-RANDOM_SCENARIOS = 50  # for a thorough audit
+PROOF_SECONDS = 40.0  # of random scripts, for each policy
 
 Progress = Callable[[int, int], None]
 
@@ -102,22 +103,20 @@ def run_attack(
     return AuditRow(attack.label, found.claimed, found.at_least, found.samples, found.seconds, reason)
 
 
-def check_proof(policy: str, epsilon: float, thorough: bool = False, opened: OpenSite = open_site) -> AuditRow:
-    """Change every reward of several scenarios in turn: noise must hide each change, at no more than the claim."""
+def check_proof(policy: str, epsilon: float, seconds: float, opened: OpenSite = Site, first_seed: int = 0) -> AuditRow:
+    """Play random scripts for so long, in pairs: noise must hide each change of a reward, at no more than the claim."""
     started = time.perf_counter()
-    scenarios = list(scenarios_of(policy, epsilon).values())
-    if thorough:
-        scenarios += random_scenarios(policy, epsilon, RANDOM_SCENARIOS)
-    leak = first_leak(scenarios, epsilon, opened)
-    size = sum(1 for scenario in scenarios for _ in changes_of(scenario))
-    seconds = time.perf_counter() - started
-    return AuditRow(f"site, {NAMES[policy]}, the proof", epsilon, None, size, seconds, leak.words if leak else "")
+    found = search(terms_of(policy, epsilon), epsilon, opened, seconds=seconds, first_seed=first_seed)
+    words = "" if found.leak is None else found.leak.words
+    return AuditRow(
+        f"site, {NAMES[policy]}, the proof", epsilon, None, found.pairs, time.perf_counter() - started, words
+    )
 
 
 def check_noise(
     epsilon: float,
     runs: int = NOISE_RUNS,
-    opened: OpenSite = open_site,
+    opened: OpenSite = Site,
     noise: NoiseSource | None = None,
     false_alarm: float = FALSE_ALARM,
 ) -> AuditRow:
@@ -196,7 +195,7 @@ def run_job(job: AuditJob) -> AuditRow:
             attack = attacks_on(job.policy, job.epsilon, job.paper)[job.number]
             return run_attack(attack, job.samples, false_alarm=job.false_alarm)
         case "proof":
-            return check_proof(job.policy, job.epsilon, job.thorough)
+            return check_proof(job.policy, job.epsilon, PROOF_SECONDS * (THOROUGH if job.thorough else 1))
         case "noise":
             runs = NOISE_RUNS * (THOROUGH if job.thorough else 1)
             return check_noise(job.epsilon, runs, false_alarm=job.false_alarm)

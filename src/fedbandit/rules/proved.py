@@ -111,10 +111,10 @@ def seen_from_rows(
     The mean of an agent that was not heard lies anywhere in the range: it counts as the middle, and half of the width,
     times the weights of all that were not heard, is missing. With nobody heard all else is 0.
     """
-    num_agents = len(rows)
+    num_agents = max(len(rows), 1)  # a site whose board is empty is not heard itself
     heard, lowest, releases = 0, inf, 0.0
     value, share, variance, noise, largest = 0.0, 0.0, 0.0, 0.0, 0.0
-    for j in range(num_agents):
+    for j in range(len(rows)):
         row = rows[j]
         if row[RELEASES] > 0.0:
             heard += 1
