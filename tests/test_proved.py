@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbandit import FedBatch, InvalidArgument, Problem, Tape, replay, simulate
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Numbering, Stored
+from fedbandit.agent.core.site import Site
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies import MAX_HORIZON
 from fedbandit.policies.fed_batch import proved_radius
@@ -156,6 +159,16 @@ def test_prices_are_those_of_a_probability(num_agents, most):
     vectors = [e for e in product(range(most + 1), repeat=num_agents) if any(e)]
     total = math.fsum(math.exp(-price_of(e, most)) for e in vectors)
     assert 0.2 < total <= 1.0
+
+
+def test_an_empty_board_is_one_on_which_nobody_was_heard():
+    """A site that has just begun has no bulletin, not even its own."""
+    assert proved.seen_from_rows([], -1.0, 3.0, 40) == proved.seen_from_rows([(0.0,) * 6], -1.0, 3.0, 40)
+    policy = FedBatch(1.0, index="ucb", radius="proved")
+    terms = Federation("f", ("a", "b"), 0.0, 1.0, policy, counts="sites", max_agents=2)
+    site = Site("here", terms, Stored(Numbering(1, 0)))
+    assert site.theta == (None, None)
+    assert site.decide(0.0, SiteDraws((), 0.5)).result.arm == 0
 
 
 def test_what_a_board_costs():

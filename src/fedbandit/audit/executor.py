@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from fedbandit.agent.core.arms import ArmChange, ArmChanged, receipts_of
 from fedbandit.agent.core.board import Board, Version
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
-from fedbandit.agent.core.decisions import Retention
+from fedbandit.agent.core.decisions import Retention, SiteDraws
 from fedbandit.agent.core.evidence import evidence_of, reference_of
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
@@ -41,6 +41,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.release_guard import Presence
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.trail import UNSAID
 from fedbandit.agent.http.metrics import Metrics
 from fedbandit.agent.http.snapshot import arms_body, member_body, site_state
 from fedbandit.audit import scripts as words
@@ -246,6 +247,8 @@ class Run:
             case words.PutBack():
                 self._disk = self._copy.copy()
                 self._start(len(self._linked))
+            case words.Twin(_, member):
+                self._twin(member)
             case words.Confirm():
                 self._asked("confirmed", lambda site: site.confirm(self._next_run()))
             case words.Restore():
@@ -292,14 +295,19 @@ class Run:
         if decision is None:
             return
         self.saw_cancel.setdefault(number, number in self.delivered)
+
+        def cancelled(site: Site) -> Step[None]:
+            step = site.cancel(decision.id, self.clock)
+            for waiting in self._waiting:  # those behind it may count at once
+                if number in waiting:
+                    waiting.remove(number)
+            return step
+
         try:
-            self._insist(lambda site: site.cancel(decision.id, self.clock))
+            self._insist(cancelled)
         except (Refused, InvalidArgument) as refusal:
             self._note("refusal", ("cancelled", number, type(refusal).__name__, str(refusal)))
             return
-        for waiting in self._waiting:
-            if number in waiting:
-                waiting.remove(number)
         self._note("cancelled", number)
 
     def _say(self, event: words.Say) -> None:
@@ -434,6 +442,18 @@ class Run:
             with suppress(InvalidArgument):
                 self._commit(lambda site, signed=signed: site.merge(signed, name, self.clock))
 
+    def _twin(self, member: str) -> None:
+        """Another process speaks as this site; it draws no noise, since nothing is settled there."""
+        disk = self._disk.copy()
+        twin = self._open(VICTIM, self._script.terms, disk.load(), self._draw, Presence(self._next_run(), True))
+        draws = SiteDraws((0.0,) * len(twin.arms.names), 0.5, None if self._script.terms.shares is None else 0.5)
+        with suppress(Refused, InvalidArgument):
+            twin.decide(self.clock, draws)
+            signed = twin.publish(_signature_of(VICTIM), self.clock).result
+            if signed is not None:
+                self._members[member].board.merge(signed, self.clock)
+                self._exchange(member)
+
     def _asked(self, what: str, event: Callable[[Site], Step[_Result]], settles: bool = True) -> _Result | None:
         """An event of which the answer can be seen; None: it was refused."""
         try:
@@ -469,14 +489,16 @@ class Run:
                 self._disk.crash_at_next_write = crash
             else:
                 self._crash = crash
-        commits = self._disk.commits
+        commits, told = self._disk.commits, self.site.entries(step.records, UNSAID, self._millis)
         try:
-            self._disk.commit(step.records)
+            self._disk.commit([*step.records, *told])
         except Crashed as died:
             if self._disk.commits > commits:  # it is written, and nobody was told
                 self._account(step.records)
             self._start(len(self._linked))
             raise _Died from died
+        for it in told:
+            self._note("trail", it)
         self._account(step.records)
         if any(isinstance(record, Released | ArmChanged | Renewed) for record in step.records):
             self._publish()

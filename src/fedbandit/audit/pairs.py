@@ -10,7 +10,7 @@ Nothing rests on chance but which scripts are played: a site that keeps the proo
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -155,6 +155,35 @@ def _cut(text: str, rest: str) -> str:
     return ("..." if place > 60 else "") + text[max(0, place - 60) : place + 60]
 
 
+# ---------------------------------------------------------------- the shortest script
+
+
+def shortest(leak: Leak, is_leak: Callable[[Pair], Leak | None]) -> Leak:
+    """The same leak without events that it does not need: first what comes after it, then more and more of the rest."""
+    events = leak.pair.script.events
+    later = next((k for k, it in enumerate(events) if it.at > leak.at), len(events))
+    leak = _without(leak, later, len(events), is_leak) or leak
+    length = len(leak.pair.script.events)
+    while length:
+        first = 0
+        while first < len(leak.pair.script.events):
+            smaller = _without(leak, first, first + length, is_leak)
+            leak, first = (smaller, first) if smaller is not None else (leak, first + length)
+        length //= 2
+    return leak
+
+
+def _without(leak: Leak, first: int, last: int, is_leak: Callable[[Pair], Leak | None]) -> Leak | None:
+    """The leak that is left without some events; None: there is none, or the change is in them."""
+    script, change = leak.pair
+    if change.history is None:
+        if first <= change.event < last:
+            return None
+        if last <= change.event:
+            change = replace(change, event=change.event - (last - first))
+    return None if first >= last else is_leak(Pair(script.without(first, last), change))
+
+
 # ---------------------------------------------------------------- many scripts
 
 
@@ -182,8 +211,8 @@ def search(
 ) -> Searched:
     """Play random scripts until one leaks, or so many are played, or so many seconds are over.
 
-    Then Hypothesis shrinks the script that leaks, for as long as ``shrinking`` says. The same seed plays the same
-    scripts.
+    Then Hypothesis shrinks the script that leaks, for as long as ``shrinking`` says, and no event stays that it does
+    not need. The same seed plays the same scripts.
     """
     found, ends = Searched(), [time.monotonic() + seconds]
 
@@ -203,6 +232,12 @@ def search(
         if on_progress is not None:
             on_progress(found)
 
+    def is_leak(pair: Pair) -> Leak | None:
+        try:
+            return next((it for it in pairs_of(Drawn(pair.script, (pair.change,)), claimed, opened, process)), None)
+        except SiteFailed:
+            return None
+
     for number in count(first_seed):
         run: Any = seed(number)(_SETTINGS(given(scripts_on(terms))(play)))
         try:
@@ -210,6 +245,8 @@ def search(
         except Exception:  # Hypothesis says that it has found a leak, or that the time for shrinking was over
             if found.leak is None:
                 raise
+        if found.leak is not None:
+            found.leak = shortest(found.leak, is_leak)
         if found.leak is not None or found.scripts >= scripts or time.monotonic() > ends[0]:
             return found
     raise AssertionError

@@ -7,11 +7,13 @@ what a site knows from before the federation. A *pair* is two scripts that diffe
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
 from fedbandit.agent.core.arms import ChangeKind
+from fedbandit.agent.core.context import Factor, Factors
 from fedbandit.agent.core.decisions import Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.guardrails import Guardrails
@@ -235,6 +237,14 @@ class PutBack:
 
 
 @dataclass(frozen=True)
+class Twin:
+    """Somebody starts another process with a copy of the disk: it makes a decision, and tells a member."""
+
+    at: float
+    member: str
+
+
+@dataclass(frozen=True)
 class Confirm:
     """The operator says that the file is the latest."""
 
@@ -303,6 +313,7 @@ Event = (
     | LoseDisk
     | CopyDisk
     | PutBack
+    | Twin
     | Confirm
     | Restore
     | Pause
@@ -353,6 +364,10 @@ class Script:
             self,
             events=(*self.events[: change.event], replace(it, entries=entries), *self.events[change.event + 1 :]),
         )
+
+    def without(self, first: int, last: int) -> "Script":
+        """The same without some of its events."""
+        return replace(self, events=(*self.events[:first], *self.events[last:]))
 
     def without_crashes(self, change: "Change") -> "Script":
         """The same, where no process dies at a report of the decision that changes."""
@@ -418,6 +433,7 @@ def _said(it: Event) -> str:
         asked += [] if request.subject is None else [f"subject {request.subject!r}"]
         asked += [] if request.eligible is None else [f"among {list(request.eligible)}"]
         asked += [f"without {list(request.exclude)}"] if request.exclude else []
+        asked += [] if request.context is None else [f"for {dict(request.context)}"]
         return f"asks for {', '.join(asked)}; reports {'; '.join(map(entry_in_words, it.entries))}"
     shown = [
         f"{part.name}={value!r}"
@@ -431,7 +447,7 @@ def _said(it: Event) -> str:
 # Hypothesis draws bytes, which cost little and shrink well: a script is read from them, and 0 is the simplest choice.
 
 MEMBERS = ("east", "north", "west")
-MOST_EVENTS = 40
+MOST_EVENTS, PART = 64, 8
 MOST_CHANGES = 4
 _HEAD, _STEP, _CHANGE = 24, 20, 10  # bytes of terms and habits, of an event, of a change
 
@@ -462,7 +478,8 @@ class _Bytes:
 def scripts_on(terms: Callable[[bytes], Federation]) -> st.SearchStrategy[Drawn]:
     """Any script, with other entries for some of its decisions; ``terms`` reads those of the federation from bytes."""
     head, step, change = (st.binary(min_size=size, max_size=size) for size in (_HEAD, _STEP, _CHANGE))
-    steps = st.lists(step, min_size=1, max_size=MOST_EVENTS)
+    part = st.lists(step, min_size=1, max_size=PART)  # lists of Hypothesis are short: about 20 events in all
+    steps = st.lists(part, min_size=1, max_size=MOST_EVENTS // PART)
     changes = st.lists(change, min_size=1, max_size=MOST_CHANGES)
     return st.builds(lambda *drawn: _drawn(terms, *drawn), head, head, steps, changes)
 
@@ -482,7 +499,13 @@ def _terms(policy: str, epsilon: float, read: _Bytes) -> Federation:
     if read.chance(4):
         control = read.pick(None, "b")
         shares = Shares(control, 0.3 if control else 0.0, read.pick(0.05, 0.01))
-    common: dict[str, Any] = {"reward_window": window, "default_reward": default, "shares": shares}
+    factors = Factors((Factor("age", ("old", "young")),)) if read.chance(3) else None
+    common: dict[str, Any] = {
+        "reward_window": window,
+        "default_reward": default,
+        "shares": shares,
+        "context": factors,
+    }
     if policy == "fed_ucb":
         horizon, most = read.pick(7, 3, 10, 14), read.pick(100, 3)
         return Federation("audit", arms, low, high, FedUCB(epsilon, horizon=horizon), max_agents=most, **common)
@@ -548,7 +571,11 @@ class _World:
 
 
 def _drawn(
-    terms_from: Callable[[bytes], Federation], head: bytes, habits: bytes, steps: list[bytes], changes: list[bytes]
+    terms_from: Callable[[bytes], Federation],
+    head: bytes,
+    habits: bytes,
+    parts: list[list[bytes]],
+    changes: list[bytes],
 ) -> Drawn:
     terms, read = terms_from(head), _Bytes(habits)
     members = MEMBERS[: read.pick(1, 2, 3)]
@@ -562,7 +589,7 @@ def _drawn(
     history = _history(terms, read) if read.chance(4) else None
     events: list[Event] = []
     at = 0.0
-    for it in steps:
+    for it in chain.from_iterable(parts):
         step = _Bytes(it)
         at += _gap(world, step)
         event = _decide(world, step) if step.number(9) < 6 else step.pick(*world.others)(world, step)
@@ -604,7 +631,9 @@ def _decide(world: _World, read: _Bytes) -> Decide:
     draws = tuple(_draws(world.terms, size, k) for k in range(count))
     entries = [_entry(world, read) for _ in range(min(count, 3))]
     entries += [once(world.terms.low + world.width * (k * 0.381966 % 1.0)) for k in range(3, count)]
-    return Decide(0.0, Request(eligible, key, subject, count, exclude), draws, tuple(entries))
+    factors, level = world.terms.context, read.number()
+    context = None if factors is None else {it.name: it.levels[level % len(it.levels)] for it in factors.factors}
+    return Decide(0.0, Request(eligible, key, subject, count, exclude, context), draws, tuple(entries))
 
 
 def _draws(terms: Federation, size: float, k: int) -> SiteDraws:
@@ -662,6 +691,7 @@ _OTHERS: tuple[Callable[[_World, _Bytes], Event], ...] = (
     lambda _, read: LoseDisk(0.0),
     lambda _, read: CopyDisk(0.0),
     lambda _, read: PutBack(0.0),
+    lambda world, read: Twin(0.0, world.member(read)),
     lambda _, read: Restore(0.0),
     lambda _, read: Confirm(0.0),
     lambda _, read: Pause(0.0),

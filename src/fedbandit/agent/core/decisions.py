@@ -641,15 +641,18 @@ class Decisions:
     def cancel(self, decision_id: str, at: float, is_held: bool) -> Step[None]:
         """A decision was not used: it loses its slot, and does not count as tried. Idempotent.
 
-        Only before it counts, and before a reward has come. As a request, it must not depend on the outcome.
+        Only before it counts, and before a reward has come. As a request, it must not depend on the outcome. Once the
+        window is over, the refusal does not tell whether a reward came.
         """
         decision = self[decision_id]
         if decision.cancelled:
             return Step(None)
+        if self.slots.is_over(decision, max(self.clock, finite_number("at", at))):
+            raise WindowOver("the reward window of this decision is over: it counts already, and cannot be cancelled")
         if decision.rewarded:
             raise Rewarded("a reward of this decision was reported: it was used, and cannot be cancelled")
-        if decision.played or self.slots.is_over(decision, max(self.clock, finite_number("at", at))):
-            raise WindowOver("the reward window of this decision is over: the federation's default counts")
+        if decision.played:
+            raise WindowOver("this decision counts already, and cannot be cancelled")
         now = self.tick(at)
         cancelled = replace(decision, cancelled=True)
         self._stored.apply([cancelled])
