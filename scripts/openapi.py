@@ -7,6 +7,7 @@ Run it after a change of the agent's HTTP API; a test fails until then.
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from fedbandit.agent.core.context import UNKNOWN, Factors
@@ -19,13 +20,14 @@ TARGET = Path(__file__).resolve().parent.parent / "src" / "fedbandit" / "agent" 
 
 def general_document() -> dict[str, Any]:
     """The document with tokens, and without what differs between federations: range of rewards, factors of contexts."""
-    app = make_app(cast(Any, _Nobody()), tokens={"any": frozenset()})
+    app = make_app(cast(Any, _Nobody()), tokens={})
     return _generalised(app.openapi())
 
 
 class _Nobody:
     """An agent that is never called."""
 
+    config = SimpleNamespace(name="any")
     terms = Federation(
         "any",
         ("any arm", "another arm"),

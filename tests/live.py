@@ -20,7 +20,7 @@ from fedbandit.agent.http.server import http_server, listening_socket
 from fedbandit.agent.process.config import Address, Neighbour, SiteConfig
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.agent.process.runtime import Agent
-from fedbandit.agent.process.serve import app_of
+from fedbandit.agent.process.serve import app_of, keep_tokens
 
 TERMS = Federation("trial", ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4), max_agents=3)
 NEIGHBOURS = ("east", "south")
@@ -141,11 +141,14 @@ class Served:
 
 
 @contextmanager
-def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, proxy_secret=None, **changes):
+def serving(
+    folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, proxy_secret=None, keeps_tokens=False, **changes
+):
     """A real server on loopback.
 
     * ``token``: one with all rights, ``tokens``: each with its own
     * ``doubts``: whether nothing is released until somebody confirms that the file is current
+    * ``keeps_tokens``: whether they follow the files of ``role_files``
     """
     tokens = tokens if token is None else {token: ALL_RIGHTS}
     if tokens is not None:
@@ -159,18 +162,22 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, 
     async def serve():
         try:
             driver = Driver(folder, terms, doubts, **changes)
+            driver._tokens = tokens
             await driver.start()
             server = http_server(app_of(driver, tokens, proxy_secret))
             sockets = [bound]
             if driver.config.proxy is not None and isinstance(driver.config.proxy.peer, Path):
                 sockets.append(listening_socket(driver.config.proxy.peer))
             box.update(driver=driver, server=server, loop=asyncio.get_running_loop())
+            keeper = asyncio.create_task(keep_tokens(driver, tokens)) if keeps_tokens else None
             task = asyncio.create_task(server.serve(sockets))
             while not server.started and not task.done():
                 await asyncio.sleep(0.005)
         finally:
             ready.set()
         await task
+        if keeper is not None:
+            keeper.cancel()
         await driver.stop()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))

@@ -171,7 +171,7 @@ def test_files_need_no_token_but_the_host_must_be_ours(tmp_path):
         assert http.get("/", headers={"Host": "evil.example"}).status_code == 421
         assert http.get("/", headers={"Origin": "http://evil.example"}).status_code == 403
         assert http.post("/").status_code == 405
-        for path in ("/v1/events", "/v1/history", "/v1/rights", "/v1/state", "/pages", "/page"):
+        for path in ("/v1/events", "/v1/history", "/v1/session", "/v1/state", "/pages", "/page"):
             assert http.get(path).status_code == 401, path
 
 
@@ -238,7 +238,7 @@ def test_each_role_sees_its_rights_and_may_watch(tmp_path):
         for role, rights in ROLES.items():
             token = f"token-of-the-{role}"
             headers = {"Authorization": f"Bearer {token}"}
-            assert http.get("/v1/rights", headers=headers).json()["rights"] == sorted(rights)
+            assert http.get("/v1/session", headers=headers).json()["rights"] == sorted(rights)
             assert http.get("/v1/history", headers=headers).status_code == 200
             with reading(agent.url, token) as reader:
                 assert reader.next()[0] == "state"

@@ -92,7 +92,9 @@ def test_a_person_is_known_by_the_token(tmp_path, caplog):
     """Who has done it stands in the log; each token has its own rights."""
     with serving(tmp_path, tokens=PEOPLE) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         agent.hear(bulletin_of("east"))
-        assert http.get("/v1/rights", headers=bearer(LEE)).json() == {"name": "Lee", "rights": ["arms", "view"]}
+        known = http.get("/v1/session", headers=bearer(LEE)).json()
+        assert (known["name"], known["rights"], known["way"]) == ("Lee", ["arms", "view"], "token")
+        assert known["csrf"] is None, "no browser adds a token by itself"
         stop = {"change": "suspend", "arm": "metformin", "reason": "recalled"}
         with caplog.at_level(logging.WARNING, "fedbandit.agent"):
             assert http.post("/v1/arms", headers=bearer(LEE), json=stop).status_code == 201

@@ -24,7 +24,12 @@ STOP = {"change": "suspend", "arm": "metformin", "reason": "recalled"}
 
 
 def trusted(peer):
-    return TrustedProxy(peer, GROUPS, USER, OTHERS)
+    return TrustedProxy(peer, GROUPS, USER, OTHERS, sign_out="/oauth2/sign_out")
+
+
+def word_for(proxy, who):
+    """What changes of this person must repeat."""
+    return {"X-CSRF-Token": proxy.get("/v1/session", headers=who).json()["csrf"]}
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +68,16 @@ def error_of(answer):
     ],
 )
 def test_groups_have_rights(behind, groups, rights):
-    answer = behind[1].get("/v1/rights", headers={USER: "lee@example.org", OTHERS: groups})
-    assert answer.json() == {"name": "lee@example.org", "rights": sorted(rights)}
+    answer = behind[1].get("/v1/session", headers={USER: "lee@example.org", OTHERS: groups})
+    known = answer.json()
+    assert (known["name"], known["rights"], known["way"]) == ("lee@example.org", sorted(rights), "proxy")
+    assert (known["lasts"], known["sign_out"]) == (None, "/oauth2/sign_out")
 
 
 def test_a_person_behind_the_proxy_acts_under_his_name(behind, caplog):
     agent, proxy = behind
     who = {USER: "Zoë Müller".encode(), OTHERS: "trial", "Origin": URL}
+    who |= word_for(proxy, who)
     with caplog.at_level(logging.WARNING, "fedbandit.agent"):
         assert proxy.post("/v1/arms", json=STOP, headers=who).status_code == 201
     assert any("'metformin'" in line and line.endswith("by Zoë Müller: recalled") for line in caplog.messages)
@@ -105,7 +113,7 @@ def test_without_a_word_of_the_proxy_a_token_is_needed(behind):
 )
 def test_what_is_ambiguous_or_no_name_is_400(behind, headers, field):
     coded = [(name, value if isinstance(value, bytes) else value.encode()) for name, value in headers]
-    answer = behind[1].get("/v1/rights", headers=coded)
+    answer = behind[1].get("/v1/session", headers=coded)
     assert error_of(answer) == (400, "invalid")
     assert answer.json()["error"]["field"] == field
 
@@ -129,11 +137,34 @@ def test_only_the_page_of_the_agent_changes_anything(behind, headers, status):
     agent, proxy = behind
     before = agent.rows()
     who = {USER: "Lee", OTHERS: "trial"}
-    answer = proxy.request("DELETE", "/v1/excluded/east", headers=who | headers)
+    answer = proxy.request("DELETE", "/v1/excluded/east", headers=who | word_for(proxy, who) | headers)
     assert answer.status_code == status
     assert agent.rows() == before
     if status != 204:
         assert answer.json()["error"]["code"] == "wrong_origin"
+
+
+def test_each_persons_word_is_his_own(behind):
+    """Else who may look could have a browser of who may change do it."""
+    _, proxy = behind
+    lee, meier = {USER: "Lee", OTHERS: "trial"}, {USER: "Meier", OTHERS: "trial"}
+    words = word_for(proxy, lee), word_for(proxy, meier)
+    assert words[0] != words[1]
+    for wrong in ({}, {"X-CSRF-Token": ""}, words[1]):
+        answer = proxy.request("DELETE", "/v1/excluded/east", headers=lee | {"Origin": URL} | wrong)
+        assert error_of(answer) == (403, "wrong_origin")
+        assert answer.json()["error"]["field"] == "X-CSRF-Token"
+
+
+def test_there_is_nothing_to_sign_in_to(behind):
+    _, proxy = behind
+    who = {USER: "Lee", OTHERS: "trial", "Origin": URL}
+    who |= word_for(proxy, who)
+    refused = proxy.post("/v1/session", headers=who, json={"token": APP})
+    assert error_of(refused) == (409, "signed_in")
+    assert "the proxy says that you are Lee" in refused.json()["error"]["message"]
+    assert "Set-Cookie" not in refused.headers
+    assert error_of(proxy.delete("/v1/session", headers=who)) == (409, "signed_in")
 
 
 def test_the_proxys_name_is_a_name_of_the_agent(behind):
@@ -157,7 +188,7 @@ def test_a_forged_header_is_refused_and_said(behind, caplog):
     with caplog.at_level(logging.WARNING, "fedbandit.agent"), httpx.Client(base_url=agent.url, trust_env=False) as http:
         for header, value in forged:
             for more in ({}, {"Authorization": f"Bearer {APP}"}):
-                for path in ("/v1/rights", "/v1/state", "/healthz", "/", "/nothing"):
+                for path in ("/v1/session", "/v1/state", "/healthz", "/", "/nothing"):
                     answer = http.get(path, headers={header: value} | more)
                     assert error_of(answer) == (403, "untrusted_proxy"), path
                 assert error_of(http.post("/v1/arms", json=STOP, headers={header: value} | more))[0] == 403
@@ -180,9 +211,9 @@ def test_an_agent_without_a_proxy_believes_nobody(tmp_path, tokens):
 def test_on_loopback_the_proxy_shows_a_secret(on_loopback, secret):
     who = {USER: "Lee", OTHERS: "trial"}
     with httpx.Client(base_url=on_loopback.url, trust_env=False) as http:
-        assert http.get("/v1/rights", headers=who | {"X-Proxy-Secret": SECRET}).json()["name"] == "Lee"
+        assert http.get("/v1/session", headers=who | {"X-Proxy-Secret": SECRET}).json()["name"] == "Lee"
         forged = who if secret is None else who | {"X-Proxy-Secret": secret}
-        assert error_of(http.get("/v1/rights", headers=forged)) == (403, "untrusted_proxy")
+        assert error_of(http.get("/v1/session", headers=forged)) == (403, "untrusted_proxy")
 
 
 def test_only_the_configured_address_is_the_proxy(on_loopback):
@@ -190,7 +221,7 @@ def test_only_the_configured_address_is_the_proxy(on_loopback):
     transport = httpx.HTTPTransport(local_address="127.0.0.2")
     with httpx.Client(transport=transport, base_url=on_loopback.url, trust_env=False) as http:
         assert http.get("/healthz").status_code == 200
-        forged = http.get("/v1/rights", headers={USER: "Lee", "X-Proxy-Secret": SECRET})
+        forged = http.get("/v1/session", headers={USER: "Lee", "X-Proxy-Secret": SECRET})
         assert error_of(forged) == (403, "untrusted_proxy")
 
 

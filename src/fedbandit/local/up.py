@@ -219,7 +219,7 @@ def _app(feed: Feed) -> Starlette:
         Route("/page/{name:path}", shared_file),
         Route("/v1/federation-events", events),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(AccessControl, tokens=None, hosts=LOOPBACK)])
+    app = Starlette(routes=routes, middleware=[Middleware(AccessControl, sessions=None, hosts=LOOPBACK)])
     answer_errors(app)
     return app
 

@@ -6,8 +6,10 @@ of it, which sends no Origin (hence the check of Sec-Fetch-Site, which browsers 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hmac import compare_digest
+from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -16,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fedbandit.agent.http.bodies import MAX_BODY, HttpError, too_large
 from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import is_page
+from fedbandit.agent.http.sessions import CSRF_HEADER, Sessions, cookie_in
 from fedbandit.agent.process.config import is_token
 from fedbandit.agent.process.rights import ANYBODY, Caller, Right
 from fedbandit.checks import InvalidArgument, closest, shortened
@@ -48,7 +51,9 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "evidence_table": "view",
     "events": "view",
     "metrics": "view",
-    "rights": None,
+    "session": None,
+    "sign_in": None,
+    "sign_out": None,
     "page": None,
     "page_file": None,
     "openapi": None,
@@ -60,7 +65,7 @@ RIGHT_FOR: Mapping[str, Right | None] = {
 _ONCE = {
     name.lower().encode(): name
     for name in (
-        *("Host", "Origin", "Authorization", "Content-Type", "Content-Length"),
+        *("Host", "Origin", "Authorization", "Cookie", "Content-Type", "Content-Length", CSRF_HEADER),
         *("Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"),
     )
 }
@@ -69,27 +74,47 @@ _ONCE = {
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
+SIGN_IN = "/v1/session"
+
+
+class Admission(NamedTuple):
+    """How a request was admitted.
+
+    * ``secure``: whether it came to the agent's ``https://`` address
+    * ``csrf``: what changes of this caller must repeat; None: nothing, since no browser adds a token by itself
+    * ``secret``, ``lasts``: of the session, and the seconds that are left of it
+    * ``still``: whether the caller would be admitted now
+    """
+
+    caller: Caller
+    secure: bool
+    csrf: str | None = None
+    secret: str | None = None
+    lasts: float | None = None
+    still: Callable[[], bool] = lambda: True
+
+
 class AccessControl:
     """Refuses requests before they are routed."""
 
     def __init__(
         self,
         app: ASGIApp,
-        tokens: Mapping[str, Caller] | None,
+        sessions: Sessions | None,
         hosts: Iterable[str] | None,
         url: str | None = None,
         proxy: ProxyWord | None = None,
     ) -> None:
-        """Admit requests to one of ``hosts`` (None: any), or to ``url``, whose caller has a token if there are any.
+        """Admit requests to one of ``hosts`` (None: any), or to ``url``, whose caller is known.
 
-        A caller is also known by the word of ``proxy``.
+        By a token, or by a session that began with one (``sessions``; None: callers need neither), or by the word of
+        ``proxy``.
         """
         self._app = app
-        self._expected = (
-            None if tokens is None else [(f"Bearer {token}".encode(), caller) for token, caller in tokens.items()]
-        )
+        self._sessions = sessions
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._url, self._at = url, None if url is None else url.partition("://")[2]
+        self._at_bytes = None if self._at is None else self._at.encode()
         self._proxy = ProxyWord() if proxy is None else proxy
         self._once = {**_ONCE, **self._proxy.headers}
 
@@ -116,12 +141,10 @@ class AccessControl:
         if found.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not _opens_page(scope, found):
             accepted = "none or same-origin; others may open the page at / in a tab"
             raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Sec-Fetch-Site", accepted)
-        proxied = self._proxy.caller(found, scope)
-        if proxied is None:
-            scope["caller"] = self._caller(found.get(b"authorization"), scope["path"])
-        else:
-            _check_page_of_ours(scope, found)
-            scope["caller"] = proxied
+        admission = self._admission(found, scope)
+        if admission.csrf is not None:
+            _check_page_of_ours(scope, found, admission.csrf)
+        scope["caller"], scope["admission"] = admission.caller, admission
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
             raise too_large()
 
@@ -139,23 +162,49 @@ class AccessControl:
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
             raise HttpError(403, "wrong_origin", _FOREIGN_PAGE, "Origin", called)
 
-    def _caller(self, authorization: bytes | None, path: str) -> Caller:
-        if self._expected is None:
-            return ANYBODY
-        found: Caller | None = None
-        for expected, caller in self._expected:  # all of them: how long it takes tells nothing
-            if compare_digest(authorization or b"", expected):
-                found = caller
-        if found is None and path not in OPEN and not is_page(path):
-            raise HttpError(
-                401,
-                "unauthorised",
-                "this agent requires a token" if authorization is None else "this agent does not know this token",
-                "Authorization",
-                "Bearer, and a token of this agent",
-                {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
-            )
-        return found or _STRANGER
+    def _admission(self, found: Mapping[bytes, bytes], scope: Scope) -> Admission:
+        """Who calls."""
+        secure = self._url is not None and self._url.startswith("https:") and found.get(b"host") == self._at_bytes
+        proxied = self._proxy.caller(found, scope)
+        if proxied is not None:
+            csrf = None if self._sessions is None else self._sessions.csrf_of_proxied(proxied.name)
+            return Admission(proxied, secure, csrf)
+        if self._sessions is None:
+            return Admission(ANYBODY, secure)
+        if (authorization := found.get(b"authorization")) is not None:
+            scheme, _, token = authorization.decode("latin-1").partition(" ")
+            caller = self._sessions.whose(token) if scheme == "Bearer" else None
+            if caller is not None:
+                sessions = self._sessions
+                return Admission(caller, secure, still=lambda: sessions.whose(token) == caller)
+        secret = cookie_in(found.get(b"cookie", b""), self._sessions.cookie_name(secure))
+        if _is_open(scope):
+            return Admission(_STRANGER, secure, secret=secret)
+        if authorization is not None:
+            raise unauthorised("this agent does not know this token")
+        if secret is None:
+            raise unauthorised("this agent requires a token")
+        known = self._sessions.known(secret)
+        if known is None:
+            gone = {"Set-Cookie": self._sessions.set_cookie("", secure)}
+            raise unauthorised("this session has ended: sign in again", gone)
+        sessions = self._sessions
+        return Admission(
+            known.caller, secure, known.csrf, secret, known.lasts, lambda: sessions.known(secret) is not None
+        )
+
+
+def unauthorised(says: str, headers: Mapping[str, str] = MappingProxyType({})) -> HttpError:
+    """Nobody knows who calls."""
+    accepted = "Bearer, and a token of this agent"
+    known = {"WWW-Authenticate": 'Bearer realm="fedbandit"', **headers}
+    return HttpError(401, "unauthorised", says, "Authorization", accepted, known)
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether a request needs no token."""
+    is_sign_in = scope["path"] == SIGN_IN and scope["method"] == "POST"
+    return is_sign_in or scope["path"] in OPEN or is_page(scope["path"])
 
 
 _STRANGER = Caller("", frozenset())
@@ -164,15 +213,19 @@ _STRANGER = Caller("", frozenset())
 _FOREIGN_PAGE = "pages from other origins may not call this agent"
 
 
-def _check_page_of_ours(scope: Scope, found: Mapping[bytes, bytes]) -> None:
+def _check_page_of_ours(scope: Scope, found: Mapping[bytes, bytes], csrf: str) -> None:
     """Refuse a change unless the page itself asks for it.
 
-    A browser adds by itself what a proxy knows a person by, whichever page makes it call: without ``Origin``, nothing
-    says which.
+    A browser adds by itself what a person is known by, whichever page makes it call: without ``Origin``, nothing says
+    which. That it is ours, it shows with what it alone has read.
     """
-    is_ours = b"origin" in found or found.get(b"sec-fetch-site") == b"same-origin"
-    if scope["method"] not in ("GET", "HEAD") and not is_ours:
+    if scope["method"] in ("GET", "HEAD"):
+        return
+    if b"origin" not in found and found.get(b"sec-fetch-site") != b"same-origin":
         raise HttpError(403, "wrong_origin", "a change must come from the page of this agent", "Origin", "its origin")
+    if not compare_digest(found.get(CSRF_HEADER.lower().encode(), b""), csrf.encode()):
+        says = f"a change must repeat in {CSRF_HEADER} what GET /v1/session says"
+        raise HttpError(403, "wrong_origin", says, CSRF_HEADER, "csrf of GET /v1/session")
 
 
 def _opens_page(scope: Scope, found: Mapping[bytes, bytes]) -> bool:
@@ -186,12 +239,20 @@ def caller_of(request: Request) -> Caller:
     return request.scope["caller"]
 
 
+def admission_of(request: Request) -> Admission:
+    """How that is known."""
+    return request.scope["admission"]
+
+
 def check_right(right: Right | None, caller: Caller) -> None:
     """Refuse a caller without this right."""
     if right is not None and right not in caller.rights:
         if caller.way == "proxy":
             says = f"none of the groups of {caller.name} has the right {right!r}"
             raise HttpError(403, "forbidden", says, None, f"a member of a group with the right {right!r}")
+        if caller.way == "session":
+            says = f"{caller.name} lacks the right {right!r}"
+            raise HttpError(403, "forbidden", says, None, f"somebody with the right {right!r}")
         raise HttpError(
             403,
             "forbidden",

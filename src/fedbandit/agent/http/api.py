@@ -4,10 +4,12 @@
 them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi import FastAPI
@@ -25,18 +27,23 @@ from fedbandit.agent.http.access import (
     LOOPBACK,
     OPEN,
     RIGHT_FOR,
+    SIGN_IN,
     AccessControl,
+    Admission,
+    admission_of,
     caller_of,
     check_right,
     check_tokens,
     query_of,
+    unauthorised,
 )
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.evidence import add_evidence
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
-from fedbandit.agent.http.proxy import ProxyWord
+from fedbandit.agent.http.proxy import ProxyWord, address_of
 from fedbandit.agent.http.server import add_page
+from fedbandit.agent.http.sessions import Attempts, Sessions
 from fedbandit.agent.process.rights import Caller, Right
 from fedbandit.checks import InvalidArgument
 
@@ -74,7 +81,9 @@ def make_app(
     )
     app.router.route_class = _Direct
     names = None if hosts is None else tuple(hosts)
-    app.add_middleware(AccessControl, tokens=tokens, hosts=names, url=url, proxy=proxy)
+    sessions = None if tokens is None else Sessions(agent.config.name, tokens, _seconds)
+    proxy = ProxyWord() if proxy is None else proxy
+    app.add_middleware(AccessControl, sessions=sessions, hosts=names, url=url, proxy=proxy)
     metrics = Metrics()
     bodies.answer_errors(app)
     add_decisions(app, agent, metrics)
@@ -84,6 +93,7 @@ def make_app(
     _add_arms(app, agent)
     _add_views(app, agent, metrics)
     _add_watching(app, agent)
+    _add_sessions(app, agent, sessions, proxy)
     add_evidence(app, agent)
     add_page(app)
     _describe(app, tokens is not None)
@@ -198,15 +208,105 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
         response_class=Response,
         responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **bodies.errors(503)},
     )
-    async def events(_: Request) -> Response:
-        return EventStream(agent.feed, agent.feed.open())
+    async def events(request: Request) -> Response:
+        return EventStream(agent.feed, agent.feed.open(), admission_of(request).still)
 
-    async def rights(request: Request) -> models.RightsBody:
-        caller = caller_of(request)
-        return models.RightsBody(name=caller.name, rights=sorted(caller.rights))
-
-    _add_view(app, "/v1/rights", "rights", "Who the caller is, and may do what", models.RightsBody, rights)
     _ = events
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def _seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class SignInRequest(bodies.Body):
+    """The token of a person, or of a role."""
+
+    token: str = Field(description="A token of this agent.", examples=["0123456789abcdef"])
+
+
+def _add_sessions(app: FastAPI, agent: "Agent", sessions: Sessions | None, proxy: ProxyWord) -> None:
+    """Add the paths that say who calls, and with which a person signs in and out at the page."""
+    attempts = Attempts(_seconds)
+
+    def body_of(admission: Admission) -> models.SessionBody:
+        caller, is_proxied = admission.caller, admission.caller.way == "proxy"
+        return models.SessionBody(
+            name=caller.name,
+            way=caller.way,
+            rights=sorted(caller.rights),
+            csrf=admission.csrf,
+            lasts=admission.lasts,
+            sign_out=proxy.sign_out if is_proxied else None,
+        )
+
+    async def session(request: Request) -> models.SessionBody:
+        return body_of(admission_of(request))
+
+    _add_view(app, SIGN_IN, "session", "Who the caller is, and may do what", models.SessionBody, session)
+
+    @app.post(
+        SIGN_IN,
+        operation_id="sign_in",
+        summary="Sign in with a token: a cookie says from now on who calls",
+        description="For browsers; the cookie is HttpOnly and SameSite=Strict, and `Secure` at an `https://` address. "
+        "The session ends after eight hours, when the caller signs out, when the token is changed, and when the agent "
+        "restarts.",
+        status_code=201,
+        response_model=models.SessionBody,
+        response_description="Signed in. `Set-Cookie` has the cookie.",
+        responses=bodies.errors(400, 401, 409, 413, 415, 422, 429, 503),
+        openapi_extra=bodies.takes(SignInRequest.model_json_schema()),
+    )
+    async def sign_in(request: Request) -> Response:
+        before = admission_of(request)
+        bodies.check_type(request)
+        accepted = "a token of this agent"
+        example = 'an object such as {"token": "0123456789abcdef"}'
+        asked = bodies.read_model(await bodies.read_body(request.receive), SignInRequest, example, {"token": accepted})
+        if sessions is None or before.caller.way == "proxy":
+            who = f"the proxy says that you are {before.caller.name}"
+            why = "this agent requires no token" if sessions is None else who
+            raise bodies.HttpError(409, "signed_in", f"there is nothing to sign in to: {why}")
+        address = address_of(request.scope)
+        if (wait := attempts.wait(address)) > 0.0:
+            says = f"too many wrong tokens from {address}: wait {ceil(wait)} s"
+            agent.refused_callers.count("sign-in", says)
+            raise bodies.HttpError(429, "too_many_attempts", says, headers={"Retry-After": str(ceil(wait))})
+        if (caller := sessions.whose(asked.token)) is None:
+            attempts.failed(address)
+            await agent.note_login("refuse", Deed("", f"a wrong token from {address}"))
+            raise unauthorised("this agent does not know this token")
+        await agent.note_login("sign in", caller.deed(""))
+        if before.secret is not None:
+            sessions.end(before.secret)
+        secret = sessions.begin(asked.token, caller)
+        if (known := sessions.known(secret)) is None:
+            raise unauthorised("this token has been changed in this moment")
+        now = Admission(known.caller, before.secure, known.csrf, secret, known.lasts)
+        return bodies.json_response(body_of(now), 201, {"Set-Cookie": sessions.set_cookie(secret, before.secure)})
+
+    @app.delete(
+        SIGN_IN,
+        operation_id="sign_out",
+        summary="Sign out: the session ends, and its streams with it",
+        status_code=204,
+        response_class=Response,
+        response_description="Signed out.",
+        responses=bodies.errors(409, 503),
+    )
+    async def sign_out(request: Request) -> Response:
+        await bodies.expect_nothing(request)
+        admission = admission_of(request)
+        if sessions is None or admission.secret is None or admission.caller.way != "session":
+            raise bodies.HttpError(409, "signed_in", "this caller has no session: nothing ends")
+        sessions.end(admission.secret)
+        await agent.note_login("sign out", admission.caller.deed(""))
+        return Response(status_code=204, headers={"Set-Cookie": sessions.set_cookie("", admission.secure)})
+
+    _ = sign_in, sign_out
 
 
 # ---------------------------------------------------------------- members, and which file is the latest

@@ -41,7 +41,9 @@ Code = Literal[
     "not_ready",
     "horizon_reached",
     "rewarded",
+    "signed_in",
     "too_large",
+    "too_many_attempts",
     "unauthorised",
     "unavailable",
     "unknown_arm",
@@ -176,6 +178,7 @@ MEANINGS = {
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",
     422: "The body is JSON, but is not accepted here; or a query parameter is not.",
+    429: "Too many wrong tokens: wait.",
     500: "Internal error; see the agent's log.",
     503: "The agent cannot serve now. Nothing has changed; try again.",
 }

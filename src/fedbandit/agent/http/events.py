@@ -243,11 +243,11 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, feed: Feed, stream: Stream) -> None:
-        """Send what comes to the stream, which the feed has opened."""
+    def __init__(self, feed: Feed, stream: Stream, is_admitted: Callable[[], bool] = lambda: True) -> None:
+        """Send what comes to the stream, which the feed has opened, as long as its reader is admitted."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._feed, self._stream = feed, stream
+        self._feed, self._stream, self._is_admitted = feed, stream, is_admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until one end has had enough."""
@@ -274,7 +274,7 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        while (data := await self._stream.next()) is not None:
+        while (data := await self._stream.next()) is not None and self._is_admitted():
             async with asyncio.timeout(STALLED):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

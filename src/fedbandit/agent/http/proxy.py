@@ -17,7 +17,7 @@ from fedbandit.agent.process.config import GROUPS_HEADER, USER_HEADER, TrustedPr
 from fedbandit.agent.process.rights import LONGEST_NAME, Caller, Right, person_name
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["SECRET_HEADER", "ProxyWord"]
+__all__ = ["SECRET_HEADER", "ProxyWord", "address_of"]
 
 SECRET_HEADER = "X-Proxy-Secret"  # noqa: S105 - a name
 """In which a proxy on loopback shows that it is the proxy."""
@@ -35,6 +35,7 @@ class ProxyWord:
         """Trust this proxy (``None``: no proxy) if it sends this secret; ``refused`` is told of others."""
         self._proxy = proxy
         self._secret = None if secret is None else secret.encode()
+        self.sign_out = None if proxy is None else proxy.sign_out
         self._user, self._groups = (
             (USER_HEADER, GROUPS_HEADER) if proxy is None else (proxy.user_header, proxy.groups_header)
         )
@@ -50,7 +51,7 @@ class ProxyWord:
             return None
         if (why := self._distrust(said, scope)) is not None:
             header = next(iter(said))
-            self._refused("untrusted proxy", f"{_peer_of(scope)} sent {header}: {why}")
+            self._refused("untrusted proxy", f"{address_of(scope)} sent {header}: {why}")
             raise HttpError(403, "untrusted_proxy", f"{why}; {header} was refused", header, "left out")
         assert self._proxy is not None  # noqa: S101 - else it was refused
         if self._user not in said:
@@ -80,7 +81,7 @@ class ProxyWord:
         """Why this is not the proxy; None: it is."""
         if self._proxy is None:
             return "this agent trusts no proxy: [http.trusted_proxy] in its site.toml"
-        peer = _peer_of(scope)
+        peer = address_of(scope)
         if peer != (self._proxy.peer if not isinstance(self._proxy.peer, Path) else _SOCKET):
             return "only the trusted proxy of this agent may say who calls"
         if self._secret is not None and not compare_digest(said.get(SECRET_HEADER, b""), self._secret):
@@ -93,7 +94,7 @@ _SOCKET = "the proxy's socket"
 _NAME = f"a name of 1 to {LONGEST_NAME} printable characters, in UTF-8, and not that of a role"
 
 
-def _peer_of(scope: Scope) -> object:
+def address_of(scope: Scope) -> object:
     """Where a request comes from.
 
     The server says whether it came over the socket: an address that is missing says nothing, since that of a caller who

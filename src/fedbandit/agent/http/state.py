@@ -276,14 +276,29 @@ class EvidenceBody(_StateModel):
     differences: list[EvidenceOf] = Field(description="each other arm against the reference")
 
 
-class RightsBody(_StateModel):
-    """Who the caller is, and what he may do."""
+class SessionBody(_StateModel):
+    """Who the caller is, how that is known, and what he may do."""
 
     name: str = Field(
-        default="", description="name of the token; empty where the agent requires none", examples=["Dr. A. Meier"]
+        default="",
+        description="name of the person, or of the token; empty where the agent requires none",
+        examples=["Dr. A. Meier"],
+    )
+    way: str = Field(
+        description="how that is known: by a `token`, by a `session`, by the word of a trusted `proxy`, or not at all, "
+        "`no token`",
+        examples=["session"],
     )
     rights: list[str] = Field(
-        description="the rights of the token, or all of them where the agent requires no token", examples=[["view"]]
+        description="the rights of the caller, or all of them where the agent requires no token", examples=[["view"]]
+    )
+    csrf: str | None = Field(
+        default=None,
+        description="what a change must repeat in `X-CSRF-Token`, where a cookie or a proxy says who calls; else null",
+    )
+    lasts: float | None = Field(default=None, description="seconds until the session ends; null: there is none")
+    sign_out: str | None = Field(
+        default=None, description="the path of the trusted proxy that ends its session; null: none is known"
     )
 
 

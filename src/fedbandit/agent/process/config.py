@@ -781,13 +781,27 @@ def taken_names() -> tuple[str, ...]:
 
 def read_tokens(config: SiteConfig) -> dict[str, Caller] | None:
     """Who calls with each token; ``None`` if callers need none, and have all rights."""
-    tokens: dict[str, Caller] = {}
-    for where, path, caller in token_files(config):
-        token = read_token(f"{config.path}: {where}", path)
-        if token in tokens:
-            raise ConfigError(f"{config.path}: {where}: {path} holds the token of another: each needs its own")
-        tokens[token] = caller
+    tokens, wrong = tokens_now(config)
+    if wrong:
+        raise ConfigError(wrong[0])
     return tokens or None
+
+
+def tokens_now(config: SiteConfig) -> tuple[dict[str, Caller], list[str]]:
+    """Who calls with each token that can be read, and what is wrong with the others."""
+    tokens: dict[str, Caller] = {}
+    wrong: list[str] = []
+    for where, path, caller in token_files(config):
+        try:
+            token = read_token(f"{config.path}: {where}", path)
+        except ConfigError as error:
+            wrong.append(str(error))
+            continue
+        if token in tokens:
+            wrong.append(f"{config.path}: {where}: {path} holds the token of another: each needs its own")
+        else:
+            tokens[token] = caller
+    return tokens, wrong
 
 
 def token_files(config: SiteConfig) -> Iterator[tuple[str, Path, Caller]]:

@@ -49,8 +49,9 @@ an operator reads the log: it has raw rewards."""
 
 LONGEST_NAME = 64
 
-Way = Literal["token", "proxy", "no token"]
-"""How a caller is known: by a token, by the word of a trusted proxy, or not at all, since the agent requires none."""
+Way = Literal["token", "session", "proxy", "no token"]
+"""How a caller is known: by a token, by a session that began with one, by the word of a trusted proxy, or not at all,
+since the agent requires none."""
 
 
 @dataclass(frozen=True)

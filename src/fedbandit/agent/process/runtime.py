@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
 from fedbandit.agent.core.bulletin import MAX_RUN
@@ -74,6 +75,9 @@ EXPIRY_EVERY = 1.0
 WATCH_EVERY = 1.0
 """Seconds between checks for a changed configuration file, or list of revoked certificates."""
 
+WRONG_TOKENS_EVERY = 60.0
+"""Seconds between two entries of the audit trail about people who could not sign in."""
+
 PUBLISHED_EVERY = 1.0
 """Seconds between two bulletins that say nothing but how many decisions were made."""
 
@@ -114,6 +118,7 @@ class Agent:
         self.config, self._tls, self._tokens = config, tls, tokens
         self.refusals = Refusals(_LOG, time.monotonic)
         self.refused_callers = Refusals(_LOG, time.monotonic)
+        self._wrong_tokens, self._told_of_wrong = 0, float("-inf")
         self._listener: Listener | None = None
         self._random, self._started, self._began = secrets.SystemRandom(), time.time(), time.monotonic()
         self._problem: str | None = "starting"
@@ -306,8 +311,10 @@ class Agent:
         await self.site.do(lambda site: site.note(act), deed)
 
     async def _note_rights(self, config: SiteConfig) -> None:
-        """Write what has changed of rights: while this process runs the tokens do not."""
+        """Write what has changed of rights."""
         now = rights_in_words(self._tokens, self.site.in_memory.stored.key)
+        for group, rights in ({} if config.proxy is None else config.proxy.groups).items():
+            now["rights", f"group {group}"] = ", ".join(sorted(rights))
         if config.accepts:
             said = "anyone" if config.accepts == "anyone" else ", ".join(sorted(config.accepts))
             now["rights", "arms.accept_from"] = said
@@ -319,6 +326,25 @@ class Agent:
     async def trail(self, wanted: Filter) -> tuple[list[Entry], Head]:
         """Entries of the audit trail, and its head; all of it is on disk."""
         return await self.site.trail(wanted)
+
+    async def note_login(self, what: Literal["sign in", "sign out", "refuse"], deed: Deed) -> None:
+        """Somebody has signed in or out at the page, or could not; nothing of a token is in ``deed``.
+
+        Whoever guesses must not fill the disk: of those that could not it says how many there were, once a minute.
+        """
+        if what != "refuse":
+            await self.note(Act("login", what), deed)
+            _LOG.info("%s: %s", what, deed.who)
+            return
+        self.refused_callers.count("sign-in", deed.how)
+        self._wrong_tokens += 1
+        if time.monotonic() - self._told_of_wrong >= WRONG_TOKENS_EVERY:
+            count, self._wrong_tokens, self._told_of_wrong = self._wrong_tokens, 0, time.monotonic()
+            await self.note(Act("login", what, detail=f"{count} wrong token{'' if count == 1 else 's'}"), deed)
+
+    async def note_tokens(self) -> None:
+        """Write what has changed of rights because a token has."""
+        await self._note_rights(self.config)
 
     def _new_run(self) -> int:
         return 1 + self._random.randrange(MAX_RUN)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from fedbandit.agent.disk.journal import STATE_FILE
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError
 from fedbandit.agent.disk.state_files import may_be_there
 from fedbandit.agent.gossip.listener import listening as listening_for_neighbours
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import http_server, listening, listening_socket
-from fedbandit.agent.process.config import Address, SiteConfig
+from fedbandit.agent.process.config import Address, SiteConfig, changed_at, token_files, tokens_now
 from fedbandit.agent.process.rights import Caller
-from fedbandit.agent.process.runtime import Agent
+from fedbandit.agent.process.runtime import WATCH_EVERY, Agent
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -36,10 +36,9 @@ def try_ports(config: SiteConfig) -> None:
         listener.close()
 
 
-async def serve(
-    agent: Agent, tokens: Mapping[str, Caller] | None, proxy_secret: str | None, stop: asyncio.Event
-) -> None:
-    """Run an agent until ``stop`` is set."""
+async def serve(agent: Agent, tokens: dict[str, Caller] | None, proxy_secret: str | None, stop: asyncio.Event) -> None:
+    """Run an agent until ``stop`` is set; ``tokens`` follow their files."""
+    keeping = None if tokens is None else asyncio.create_task(keep_tokens(agent, tokens))
     try:
         listeners = _listeners(agent.config)
         try:
@@ -47,8 +46,38 @@ async def serve(
         finally:
             _close(listeners, agent.config)
     finally:
+        if keeping is not None:
+            keeping.cancel()
         await _in_any_case(agent.stop())
         _LOG.info("stopped")
+
+
+async def keep_tokens(agent: Agent, tokens: dict[str, Caller]) -> None:
+    """Take over tokens whose files change. One that is gone, or cannot be read, is no longer valid."""
+    config = agent.config
+    files = [path for _, path, _ in token_files(config)]
+    seen, said = [changed_at(path) for path in files], list[str]()
+    while True:
+        found, wrong = tokens_now(config)
+        for words in wrong:
+            if words not in said:
+                _LOG.error("%s; until then this token is not valid", words)
+        before = {caller.name: token for token, caller in tokens.items()}
+        changed = [caller.name for token, caller in found.items() if before.get(caller.name) != token]
+        if changed:
+            _LOG.warning("tokens have changed, and sessions of the old ones end: %s", ", ".join(changed))
+        is_another = found != tokens
+        tokens.clear()
+        tokens.update(found)
+        if is_another:
+            try:
+                await agent.note_tokens()
+            except JournalError as error:
+                _LOG.error("the audit trail does not tell of it: %s", error)
+        said = wrong
+        while (now := [changed_at(path) for path in files]) == seen:
+            await asyncio.sleep(WATCH_EVERY)
+        seen = now
 
 
 def app_of(agent: Agent, tokens: Mapping[str, Caller] | None, proxy_secret: str | None) -> FastAPI:
