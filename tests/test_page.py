@@ -20,9 +20,10 @@ import pytest
 
 from fedbandit import FedBatch
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.trail import Filter
 from fedbandit.agent.http import events
 from fedbandit.agent.process.config import Neighbour
-from fedbandit.agent.process.rights import ROLES
+from fedbandit.agent.process.rights import ROLES, Caller
 from fedbandit.local.processes import LocalFederation
 from firefox import firefox
 from live import bulletin_of, serving
@@ -652,37 +653,113 @@ def test_the_theme_can_be_chosen_and_stays(browser, federation):
 
 
 def test_a_token_is_asked_for_and_gives_its_rights(browser, tmp_path):
-    """Fails if the page shows something without a token, offers actions without the right, or forgets to forget."""
+    """Fails if the page shows something to a stranger, offers actions without the right, or does not let go."""
     refused = ("401: ", "Failed to load resource: the server responded with a status of 401")
     with serving(tmp_path, tokens=TOKENS) as agent, opened(browser, agent.url, errors=refused) as page:
-        shows(page, "#token", "This agent asks for a token")
-        shows(page, "#connection", "Needs a token")
-        assert page.evaluate("document.activeElement.id") == "token-input"
+        shows(page, "#sign-in", "With your token of this agent")
+        shows(page, "#connection", "Not signed in")
+        assert page.evaluate("document.activeElement.id") == "token"
+        assert page.locator("#sign-in [role=alert]").inner_text() == "", "nobody has done anything wrong yet"
         assert not page.locator("#content").is_visible()
         page.keyboard.type("wrong-token")
         page.keyboard.press("Enter")
-        shows(page, "#token [role=alert]", "this agent does not know this token")
+        shows(page, "#sign-in [role=alert]", "this agent does not know this token")
         page.keyboard.type("not a token")
         page.keyboard.press("Enter")
-        shows(page, "#token [role=alert]", "without spaces")
-        page.locator("#token-input").fill("application-token")
+        shows(page, "#sign-in [role=alert]", "without spaces")
+        page.locator("#token").fill("application-token")
         page.keyboard.press("Enter")
         shows(page, "#site", "north")
-        assert not page.locator("#token").is_visible()
+        assert not page.locator("#sign-in").is_visible()
+        shows(page, "#person", "Signed in as who has application-token")
         shows(page, "#history-none", "Nothing to draw yet")
         assert page.locator("main .buttons button").count() == 0
         assert not page.locator("#add-arm").is_visible()
         page.reload()
         shows(page, "#site", "north")
-        page.locator("#forget").click()
-        shows(page, "#token", "This agent asks for a token")
+        page.locator("#sign-out").click()
+        shows(page, "#sign-in", "With your token of this agent")
         assert not page.locator("#content").is_visible()
-        page.locator("#token-input").fill("operator-token")
+        page.locator("#token").fill("operator-token")
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Suspend… metformin").wait_for()
         agent.hear(bulletin_of("clinic"))
         page.get_by_role("button", name="Exclude… clinic").wait_for()
-        assert page.evaluate("document.cookie + localStorage.length") == "0", "a token is in this tab alone"
+        kept = page.evaluate("document.cookie + localStorage.length + sessionStorage.length")
+        assert kept == "00", "no script can read what says who is there"
+
+
+@pytest.mark.slow
+def test_a_person_acts_under_his_name_in_all_tabs_until_he_signs_out_in_one(browser, tmp_path):
+    """Fails if a change goes without what shows whose page it is, or if a tab goes on for somebody who has left."""
+    refused = ("401: ", "Failed to load resource: the server responded with a status of 401")
+    tokens = {"operator-token": Caller("Dr. A. Meier", ROLES["operator"])}
+    with serving(tmp_path, tokens=tokens) as agent, opened(browser, agent.url, errors=refused) as page:
+        page.locator("#token").fill("operator-token")
+        page.keyboard.press("Enter")
+        shows(page, "#person", "Signed in as Dr. A. Meier")
+        other = page.context.new_page()
+        other.goto(agent.url)
+        other.get_by_role("button", name="Suspend… metformin").click()
+        other.keyboard.type("recalled")
+        other.keyboard.press("Enter")
+        shows(other, "#done", "metformin is suspended.")
+        shows(page, "#arms tr.status-suspended", "metformin")
+        told = agent.call(lambda driver: driver.trail(Filter(kind="arm")))[0]
+        assert [(it.what, it.subject, it.who, it.how) for it in told] == [
+            ("suspend", "metformin", "Dr. A. Meier", "session")
+        ]
+        press_until(other, "Shift+Tab", "#sign-out")
+        other.keyboard.press("Enter")
+        shows(other, "#sign-in", "With your token of this agent")
+        agent.call(lambda driver: driver.decide())
+        shows(page, "#sign-in [role=alert]", "You are no longer signed in.")
+        assert not page.locator("#content").is_visible()
+        assert not page.locator("#person").is_visible()
+
+
+@pytest.mark.slow
+def test_who_may_not_look_is_told_so(browser, tmp_path):
+    """Fails if somebody without the right to view waits for ever, or cannot sign in as another."""
+    refused = ("401: ", "403: ", "Failed to load resource: the server responded with a status of 40")
+    tokens = {"report-token": Caller("reporter", frozenset({"report"})), "viewer-token": ROLES["viewer"]}
+    with serving(tmp_path, tokens=tokens) as agent, opened(browser, agent.url, errors=refused) as page:
+        page.locator("#token").fill("report-token")
+        page.keyboard.press("Enter")
+        shows(page, "#sign-in [role=alert]", "reporter lacks the right 'view'")
+        shows(page, "#person", "Signed in as reporter")
+        page.locator("#token").fill("viewer-token")
+        page.keyboard.press("Enter")
+        shows(page, "#site", "north")
+        shows(page, "#person", "Signed in as who has viewer-token")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_signing_in_in_both_themes_and_widths(browser, tmp_path, scheme, width):
+    """Fails with too little contrast, a field without a name, or a page wider than its window."""
+    refused = ("401: ", "Failed to load resource: the server responded with a status of 401")
+    tokens = {"operator-token": Caller("Dr. Annegret Meier-Schulze", ROLES["operator"])}
+    with serving(tmp_path, tokens=tokens) as agent, opened(browser, agent.url, width, scheme, errors=refused) as page:
+        page.locator("#token").fill("wrong-token")
+        page.keyboard.press("Enter")
+        shows(page, "#sign-in [role=alert]", "this agent does not know this token")
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        _look(page, f"signed-out-{scheme}-{width}", width)
+        page.locator("#token").fill("operator-token")
+        page.keyboard.press("Enter")
+        shows(page, "#person", "Dr. Annegret")
+        shows(page, "#arms", "glipizide")
+        _look(page, f"signed-in-{scheme}-{width}", width)
+
+
+def _look(page, name, width):
+    from axe_playwright_python.sync_playwright import Axe
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
 
 
 # ---------------------------------------------------------------- names of strangers, many of everything

@@ -9,9 +9,9 @@ from ipaddress import ip_address
 import httpx
 import pytest
 
+from fedbandit.agent.core.trail import Filter
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.sessions import BURST, EVERY, LASTS, MOST, MOST_ADDRESSES, Attempts, Sessions, cookie_in
-from fedbandit.agent.core.trail import Filter
 from fedbandit.agent.process import serve
 from fedbandit.agent.process.config import read_config, read_tokens
 from fedbandit.agent.process.rights import ROLES, Caller
@@ -331,7 +331,7 @@ def test_a_token_of_a_changed_file_is_another(tmp_path, monkeypatch, caplog):
         wait_until(lambda: status("the-second-token-of-viewer") == 401)
         assert status("the-first-token-of-app") == 200
         assert any("no such file; until then this token is not valid" in line for line in caplog.messages)
-        told = agent.call(lambda driver: driver.trail(Filter(kinds=frozenset({"rights"}))))[0]
+        told = agent.call(lambda driver: driver.trail(Filter(kind="rights")))[0]
         assert [(it.what, it.subject) for it in told][-2:] == [("change", "viewer"), ("revoke", "viewer")]
         (tmp_path / "app").unlink()
         wait_until(lambda: status("the-first-token-of-app") == 401)
@@ -354,8 +354,11 @@ def test_guessing_has_an_end(tmp_path, caplog):
         assert http.get("/v1/state").status_code == 200
         by_token = http.get("/v1/state", headers={"Authorization": f"Bearer {APP}"})
         assert by_token.status_code == 200, "whoever guesses keeps no application out"
-        told = agent.call(lambda driver: driver.trail(Filter(kinds=frozenset({"login"}))))[0]
-        assert [(it.what, it.who, it.detail) for it in told] == [("sign in", "Lee", ""), ("refuse", "", "1 wrong token")]
+        told = agent.call(lambda driver: driver.trail(Filter(kind="login")))[0]
+        assert [(it.what, it.who, it.detail) for it in told] == [
+            ("sign in", "Lee", ""),
+            ("refuse", "", "1 wrong token"),
+        ]
         said = [line for line in caplog.messages if "sign-in" in line]
         assert len(said) == 1
         assert "a wrong token from 127.0.0.1" in said[0]

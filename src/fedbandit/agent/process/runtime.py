@@ -313,8 +313,8 @@ class Agent:
     async def _note_rights(self, config: SiteConfig) -> None:
         """Write what has changed of rights."""
         now = rights_in_words(self._tokens, self.site.in_memory.stored.key)
-        for group, rights in ({} if config.proxy is None else config.proxy.groups).items():
-            now["rights", f"group {group}"] = ", ".join(sorted(rights))
+        if config.proxy is not None:
+            now |= {("rights", f"group {name}"): ", ".join(sorted(it)) for name, it in config.proxy.groups.items()}
         if config.accepts:
             said = "anyone" if config.accepts == "anyone" else ", ".join(sorted(config.accepts))
             now["rights", "arms.accept_from"] = said

@@ -66,7 +66,6 @@ function drawFrame(known) {
 
 const stream = new Stream(
   "/v1/federation-events",
-  () => null,
   (type, data) => type === "federation" && store.set({ state: data, heardAt: Date.now() / 1000 }),
   (connection) => store.set({ connection, now: Date.now() / 1000 }),
 );

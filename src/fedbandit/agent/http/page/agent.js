@@ -1,17 +1,26 @@
 // Calls of the agent's HTTP API, other than the stream.
 
-import { headersOf, wordsOf } from "./stream.js";
-import { token } from "./token.js";
+import { wordsOf } from "./stream.js";
 
 /** A call that the agent refused, or that did not reach it; its message is for people. */
 export class CallFailed extends Error {}
+
+let csrf = null;
+
+/** Repeat this with every change: it shows that this page asks, and no other. */
+export function changesWith(word) {
+  csrf = word;
+}
 
 async function call(method, path, body) {
   let answer;
   try {
     answer = await fetch(path, {
       method,
-      headers: { ...headersOf(token()), ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: {
+        ...(method === "GET" || csrf === null ? {} : { "X-CSRF-Token": csrf }),
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      },
       body: body === undefined ? undefined : JSON.stringify(body),
       cache: "no-store",
     });
@@ -26,7 +35,9 @@ const excluded = (name) => `/v1/excluded/${encodeURIComponent(name)}`;
 
 export const state = () => call("GET", "/v1/state");
 export const history = () => call("GET", "/v1/history");
-export const rights = () => call("GET", "/v1/rights");
+export const session = () => call("GET", "/v1/session");
+export const signIn = (token) => call("POST", "/v1/session", { token });
+export const signOut = () => call("DELETE", "/v1/session");
 export const arms = () => call("GET", "/v1/arms");
 export const exclude = (name, reason) => call("PUT", excluded(name), { reason });
 export const include = (name, reason) => call("DELETE", excluded(name), { reason });

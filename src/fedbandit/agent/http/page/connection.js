@@ -12,20 +12,20 @@ const WORDS = {
   live: "Live",
   polling: "Asks now and then",
   waiting: "Reconnecting",
-  refused: "Needs a token",
+  refused: "Not signed in",
 };
 
 /** Draw it. */
 export function drawConnection({ connection, now, ahead, state, heardAt }) {
   const { kind, reason, until, status, every } = connection;
-  const needsToken = kind === "refused" && (status === 401 || status === 403);
+  const isUnknown = kind === "refused" && status === 401;
   pill.className = `pill ${kind}`;
-  setText(words, kind === "refused" && !needsToken ? "Refused" : WORDS[kind]);
+  setText(words, kind === "refused" && !isUnknown ? "Refused" : WORDS[kind]);
   // The seconds are not in the live region: a screen reader would count along.
   setText(wait, kind === "waiting" ? `in ${duration(Math.max(0, until - (now - ahead)))}` : "");
   const isStale = kind !== "live" && kind !== "polling" && state !== null;
   document.body.classList.toggle("is-stale", isStale);
-  show(stale, kind === "polling" || isStale || (kind !== "live" && kind !== "connecting" && !needsToken));
+  show(stale, kind === "polling" || isStale || (kind !== "live" && kind !== "connecting" && !isUnknown));
   const since = state === null ? "" : ` What you see is as of ${time(heardAt)}.`;
   const told =
     kind === "connecting"

@@ -13,10 +13,10 @@ import { drawLinks } from "./links.js";
 import { drawMembers } from "./members.js";
 import { drawBulletin, drawNeighbours } from "./neighbours.js";
 import { drawPrivacy } from "./privacy.js";
+import { addSession, ask, drawSession } from "./session.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
 import { addToggle } from "./theme.js";
-import { addToken, token } from "./token.js";
 import { lost, useWords } from "./words.js";
 
 const MOST_POINTS = 1000; // the agent keeps about 500 and thins older ones: then its own are read again
@@ -24,6 +24,7 @@ const MOST_POINTS = 1000; // the agent keeps about 500 and thins older ones: the
 const store = new Store({
   state: null,
   history: { points: [] },
+  session: null, // who looks at the page
   rights: [],
   waiting: [], // changes of arms that need consent
   connection: { kind: "connecting" },
@@ -33,9 +34,12 @@ const store = new Store({
   problem: null, // why the agent cannot serve, such as a full disk
 });
 
-const stream = new Stream("/v1/events", token, onEvent, onConnection, readNow);
-const tokens = addToken(document.getElementById("token"), document.getElementById("forget"), () => {
-  store.set({ state: null, rights: [], history: { points: [] }, waiting: [] });
+const NOBODY = { session: null, rights: [] };
+const NOTHING = { state: null, history: { points: [] }, waiting: [] };
+
+const stream = new Stream("/v1/events", onEvent, onConnection, readNow);
+addSession(() => {
+  store.set({ ...NOBODY, ...NOTHING });
   stream.start();
 });
 
@@ -49,6 +53,7 @@ async function learn(call, changes) {
 }
 
 const learnHistory = () => learn(agent.history, (history) => ({ history }));
+const learnSession = () => learn(agent.session, (session) => ({ session, rights: session.rights }));
 const learnArms = () => learn(agent.arms, ({ waiting }) => ({ waiting }));
 
 /** What the stream would tell, where there is no place for it. */
@@ -62,12 +67,23 @@ function onConnection(connection) {
   const ahead = connection.ahead ?? store.known.ahead;
   store.set({ connection, ahead, now: Date.now() / 1000 + ahead });
   if (connection.kind === "live" || (connection.kind === "polling" && !wasPolling)) {
-    void learn(agent.rights, ({ rights }) => ({ rights }));
+    void learnSession();
     void learnHistory();
     void learnArms();
-  } else if (connection.kind === "refused") {
-    if (connection.status === 401 || connection.status === 403) tokens.ask(connection.reason);
+  } else if (connection.kind === "refused" && connection.status === 401) {
+    const wasKnown = store.known.session !== null;
+    store.set({ ...NOBODY, ...NOTHING }); // on a shared machine somebody else may look now
+    ask(wasKnown ? "You are no longer signed in." : "");
+  } else if (connection.kind === "refused" && connection.status === 403) {
+    void mayNotLook(connection.reason);
   }
+}
+
+/** Somebody is known, and may not look: another person may, unless a proxy says who is there. */
+async function mayNotLook(reason) {
+  store.set(NOTHING);
+  await learnSession();
+  if (store.known.session?.way === "session") ask(`The agent says: ${reason}.`);
 }
 
 function onEvent(type, data) {
@@ -91,11 +107,11 @@ function onEvent(type, data) {
 
 function drawFrame(known) {
   drawConnection(known);
-  tokens.draw();
+  drawSession(known);
   const { state, connection } = known;
   show(document.getElementById("content"), state !== null);
   show(document.getElementById("loading"), state === null && connection.kind !== "refused");
-  if (state !== null) show(document.getElementById("token"), false);
+  if (state !== null) show(document.getElementById("sign-in"), false);
   if (state === null) return;
   useWords(state.federation.words);
   for (const id of ["lost", "lost-again"]) setText(document.getElementById(id), `${lost()} per 100 patients`);

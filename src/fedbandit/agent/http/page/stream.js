@@ -1,4 +1,4 @@
-// Reads server-sent events with fetch, which can send a token (EventSource cannot), and connects again after a failure.
+// Reads server-sent events with fetch, which tells why it was refused (EventSource does not), and connects again.
 
 const FIRST_WAIT = 0.5;
 const LONGEST_WAIT = 15;
@@ -40,11 +40,6 @@ async function errorOf(answer) {
 /** What a refusal says, in the words of the server. */
 export const wordsOf = async (answer) => (await errorOf(answer)).message;
 
-/** The headers of a request. */
-export function headersOf(token) {
-  return token === null ? {} : { Authorization: `Bearer ${token}` };
-}
-
 /**
  * An endless stream from `path`. Calls `onEvent(type, data)` with parsed JSON, and `onConnection({kind, ...})`:
  * `connecting`, `live` (with the server's clock minus ours), `waiting` (until, reason), `polling` (reason, every so
@@ -56,8 +51,8 @@ export class Stream {
   #number = 0;
   #wake = null;
 
-  constructor(path, tokenOf, onEvent, onConnection, poll = null) {
-    Object.assign(this, { path, tokenOf, onEvent, onConnection, poll });
+  constructor(path, onEvent, onConnection, poll = null) {
+    Object.assign(this, { path, onEvent, onConnection, poll });
   }
 
   /** Connect, dropping what was open before. */
@@ -142,7 +137,7 @@ export class Stream {
     let timer = setTimeout(() => abort.abort(), 1000 * SILENCE);
     try {
       const answer = await fetch(this.path, {
-        headers: { Accept: "text/event-stream", ...headersOf(this.tokenOf()) },
+        headers: { Accept: "text/event-stream" },
         cache: "no-store",
         signal: abort.signal,
       });
