@@ -135,7 +135,7 @@ def test_a_body_that_is_no_reward(served, http, body, status, field):
 @pytest.mark.parametrize(("body", "status"), [("[]", 422), ('{"arm": 1}', 422), ("null", 422), ("{", 400)])
 def test_nothing_is_said_when_asking(served, http, body, status):
     before = served.rows()
-    some = "eligible, exclude, key, subject, count"
+    some = "eligible, exclude, key, subject, count, context"
     for method, path, accepted in (
         ("POST", "/v1/decisions", some if "arm" in body else f"no body, or an object with some of {some}"),
         (
