@@ -182,10 +182,11 @@ class PlainEngine:
     def _reweigh(self, t, i):
         """After a release: the agent's weight, what that changes of any arm, and what it means for others."""
         page, me, terms = self.page, self.me[i], self.terms[i]
+        if self.spreads:
+            page.reweigh(me, terms, float(t))
+            return
         before = [page.published(me, terms, k) for k in self.arms]
         page.reweigh(me, terms, float(t))
-        if self.spreads:
-            return
         for k in self.arms:
             self._add(i, k, [y - x for x, y in zip(before[k], page.published(me, terms, k), strict=True)])
         for k in self.arms:
@@ -306,7 +307,7 @@ class PlainEngine:
 
         def margin_of(me, terms, seen, k):
             has_none = margin is None or (page.unknown is not None and page.unknown(me, k))
-            return None if has_none else margin(me, terms, seen, now, k)
+            return None if has_none else margin(me, terms, seen, now, k, *self._context(0))
 
         return Round(
             arms,

@@ -1,11 +1,10 @@
 """The model of strata: posteriors from records against the joint normal distribution of everything, in NumPy."""
 
-import math
-
 import numpy as np
 import pytest
 
 from fedbandit.rules import strata as rule
+from literal_strata import joint
 
 C = 1 / 12
 
@@ -31,24 +30,9 @@ def record_of(releases, weights):
     scores, precisions = [0.0] * size, [[0.0] * size for _ in range(size)]
     for w, y, v in releases:
         rule.add_release(scores, precisions, w.tolist(), y, v, size)
-    row = [float(len(releases)), *weights, *scores, *(precisions[s][r] for s in range(size) for r in range(s + 1))]
+    row = [float(len(releases)), *weights, *scores, *(precisions[s][r] for s in range(size) for r in range(size))]
     assert len(row) == rule.length_of_record(size)
     return row
-
-
-def joint(sites, shares, td, tg):
-    """Mean and covariance of theta - 1/2, and the log density of all releases: every mu_js is one coordinate."""
-    num, size = len(sites), shares.shape[1]
-    common = np.kron(np.ones((num, num)), td**2 * np.eye(size) + C)
-    prior = common + np.kron(np.eye(num), tg**2 * np.eye(size) + C)
-    a = np.array([np.kron(np.eye(num)[j], w) for j, each in enumerate(sites) for w, _, _ in each])
-    y = np.array([y for each in sites for _, y, _ in each])
-    v = np.array([v for each in sites for _, _, v in each])
-    wanted = np.hstack([np.diag(shares[j]) for j in range(num)])
-    total = a @ prior @ a.T + np.diag(v)
-    gain = wanted @ prior @ a.T @ np.linalg.inv(total)
-    density = -0.5 * (y @ np.linalg.solve(total, y) + np.linalg.slogdet(total)[1] + len(y) * math.log(2 * math.pi))
-    return gain @ y, wanted @ prior @ wanted.T - gain @ a @ prior @ wanted.T, density
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -117,6 +101,6 @@ def test_inverses(size):
 
 
 def test_cells_are_released_alone_the_earlier_the_more_strata_matter():
-    assert rule.cell_least(0.0, 2.0) == 6.0
-    assert rule.cell_least(1.0, 2.0) == 1.0
-    assert rule.cell_least(0.5, 1.0) == pytest.approx(math.sqrt(24))
+    assert rule.cell_least(0.0, 12) == 12.0
+    assert rule.cell_least(1.0, 18) == 2.0
+    assert rule.cell_least(0.5, 12) == pytest.approx(4.0)

@@ -389,6 +389,7 @@ def _learn_from_records(spec: Specialisation) -> Any:
     page: Any = spec.page
     receive, is_late, is_private = page.receive, spec.is_late, page.noise_due is not None
     spreads, is_pooled = spec.has_releases, page.network == "pooled"
+    reweigh, reweighs = page.reweigh, page.reweigh is not None
 
     @compile_inner
     def publish_and_receive(population: Any, t: int, i: int) -> None:
@@ -397,10 +398,14 @@ def _learn_from_records(spec: Specialisation) -> Any:
         board = 0 if is_pooled else i
         mine = i if spreads else 0
         has_changed, length = is_pooled or t == 0 or step.mixed > 0, population.records.length
+        is_reweighed = False
+        if reweighs and t > 0 and step.released > 0:
+            reweigh(me, fixed, float(t))
+            is_reweighed = True
         for k in range(len(me.tried)):
             has_news = waiting.news[i, k] > 0 if is_late else step.acts > 0 and step.arm == np.uint64(k)
             is_released = step.released > 0 if is_private else has_news
-            if not is_pooled and (t == 0 or is_released):
+            if not is_pooled and (t == 0 or (has_news and is_released) or is_reweighed):
                 copy_record(population, i, releases.rows[board, mine], k)
                 has_changed = True
         if has_changed:

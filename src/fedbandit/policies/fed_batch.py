@@ -12,7 +12,7 @@ from math import ceil, floor, inf, log10
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
-from fedbandit.policies import protocol
+from fedbandit.policies import fed_strata, protocol
 from fedbandit.policies.protocol import (
     ARMS,
     INDICES,
@@ -494,6 +494,9 @@ class FedBatch:
     * ``growth``: a batch makes the number of released rewards grow by this factor; default: 1.25, and 2 with the proved
       radius.
     * ``sigma``: the standard deviation of one reward, if known. Otherwise it is learnt (docs/fedbatch.md).
+    * ``context``, where decisions have strata: ``"ignore"`` gives all of them the same arm; ``"strata"`` learns how
+      much strata matter, and gives each its best arm (``policies.fed_strata``, for ``gossip="releases"``);
+      ``"separate"`` is one FedBatch for each stratum.
     * ``catches_up=True`` adds the paper's consistency rule, for comparison.
     * ``assume_sensitivity``: for rewards without a range, pretend that one moves a sum by at most this much, as the
       paper does with Gaussian ones. Epsilon then does not hold; a run warns.
@@ -508,6 +511,7 @@ class FedBatch:
     catches_up: bool = False
     assume_sensitivity: float | None = None
     expected_decisions: int | None = None
+    context: Literal["ignore", "strata", "separate"] = "ignore"
 
     kind: ClassVar[str] = "fed_batch"
 
@@ -529,18 +533,26 @@ class FedBatch:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
         object.__setattr__(self, "catches_up", true_or_false("catches_up", self.catches_up))
+        if self.context not in ("ignore", "strata", "separate"):
+            raise InvalidArgument("context", self.context, "one of ignore, strata, separate")
+        if self.context != "ignore" and (self.index != "thompson" or self.catches_up):
+            raise InvalidArgument("context", self.context, "ignore unless index is thompson, without catches_up")
 
     @property
     def label(self) -> str:
         """The name in figures and tables."""
         radius = ", proved radius" if self.radius == "proved" else ""
         lag = ", catching up" if self.catches_up else ""
-        return f"FedBatch {INDICES[self.index]}{radius}{lag}, eps={self.epsilon:g}"
+        context = {"ignore": "", "strata": ", strata", "separate": ", separate strata"}[self.context]
+        return f"FedBatch {INDICES[self.index]}{radius}{lag}{context}, eps={self.epsilon:g}"
 
     def page(self) -> Page:
-        """The page of the index."""
+        """The page of the index, or that of strata."""
         by_radius = PROVED if self.radius == "proved" else RADIUS
         page = {"thompson": THOMPSON, "ucb": by_radius, "kl": DIVERGENCE}[self.index]
+        if self.context != "ignore":
+            in_context = fed_strata.HIERARCHICAL if self.context == "strata" else fed_strata.SEPARATE
+            return in_context._replace(without_context=page)
         return page._replace(announced=announced) if self.catches_up else page
 
     def check(self, setting: Setting) -> None:
@@ -549,8 +561,20 @@ class FedBatch:
             protocol.needs_unit_range(self, setting)
         if self.radius == "proved":
             self._check_proof(setting)
+        if self.context != "ignore" and setting.num_strata > 0:
+            self._check_context(setting)
         protocol.check_sensitivity(self, setting)
         warn_of_few_patients(self.expected_decisions, self.epsilon, setting)
+
+    def _check_context(self, setting: Setting) -> None:
+        """Refuse a setting in which nothing is known of how much strata matter."""
+        hint = "docs/context.md says why."
+        if setting.gossip != "releases":
+            accepted = 'ignore unless the problem has gossip="releases": the model needs each site\'s own releases'
+            raise InvalidArgument("context", self.context, accepted, hint)
+        if not setting.has_range:
+            accepted = "ignore for rewards without a range: the model says how much strata change in parts of it"
+            raise InvalidArgument("context", self.context, accepted, "Give the problem a reward_range=(low, high).")
 
     def _check_proof(self, setting: Setting) -> None:
         """Refuse a setting that the theorem does not cover."""
@@ -579,8 +603,11 @@ class FedBatch:
         growth = float(self.growth or proved.GROWTH)
         return first, growth, proved.most_releases(first, growth, proved.MOST_PULLS)
 
-    def terms(self, setting: Setting) -> Terms:
+    def terms(self, setting: Setting) -> Any:
         """Numbers that follow from the parameters and the setting."""
+        if self.context != "ignore" and setting.num_strata > 0:
+            first_batch, growth, _ = self._schedule(setting)
+            return fed_strata.strata_terms(setting, self.epsilon, first_batch, growth, self.sigma)
         scale = batch.noise_scale(protocol.sensitivity(setting, self.assume_sensitivity), self.epsilon)
         low, high, most, least = protocol.reward_bounds(setting, self.epsilon)
         if self.sigma is not None:

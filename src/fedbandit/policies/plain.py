@@ -137,8 +137,8 @@ def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:
 
 
 def carried(page: Page) -> Iterator[str]:
-    """Fields that mean the same whichever arms there are: kept ones, and what engines count of decisions."""
-    return (name for name, field in page.knows.items() if field.is_kept or name in ("tried", "caught_up"))
+    """Fields that mean the same whichever arms there are, and what engines count of decisions."""
+    return (name for name, field in page.knows.items() if field.is_carried or name in ("tried", "caught_up"))
 
 
 def _is_row(field: Field) -> bool:

@@ -78,12 +78,14 @@ LEVELS = 32
 class Field:
     """What one agent knows under one name: a single value, or a row of them.
 
-    ``is_kept``: a live site stores it on disk. Fields that are recomputed need not be stored.
+    ``is_kept``: a live site stores it on disk. Fields that are recomputed need not be stored. ``is_carried``: it means
+    the same whichever other arms there are.
     """
 
     kind: Literal["count", "number", "flag"]
     shape: tuple[str | int, ...] = ()
     is_kept: bool = True
+    is_carried: bool = True
 
     def __getitem__(self, shape: str | int | tuple[str | int, ...]) -> "Field":
         """A row, such as ``Number[ARMS]``, or rows of rows, such as ``Number[ARMS, LEVELS]``."""
@@ -92,6 +94,11 @@ class Field:
     @property
     def transient(self) -> "Field":
         """The same field, which need not be kept: ``Number[ARMS].transient``."""
+        return replace(self, is_kept=False, is_carried=False)
+
+    @property
+    def carried(self) -> "Field":
+        """The same field, which need not be kept, and means the same whichever other arms there are."""
         return replace(self, is_kept=False)
 
 
@@ -253,7 +260,10 @@ class Page(NamedTuple):
       ``None``: the mean over the agents heard.
     * ``columns``: names of what ``published`` gives, where that is not what ``combine`` makes of it
     * ``context``: what the page takes of each decision: its ``"strata"`` or ``"features"``. Then a ``Context`` is the
-      last argument of ``decide``, ``noise_due``, ``observe`` and ``estimate``. ``None``: it knows nothing of it.
+      last argument of ``decide``, ``noise_due``, ``observe``, ``estimate``, ``margin`` and ``chance``; with strata
+      ``noise_due`` says how many sums are due, ``me.due`` by stratum which, and ``me.noise`` has their noise.
+      ``None``: it knows nothing of it.
+    * ``without_context``: the page to play where decisions have no strata; ``None``: this one
     * ``records``: names of rows with an entry, or a row, for each arm, which the network passes on as they are, instead
       of what ``published`` gives: the agent's record of an arm. On a ``gossip`` network that takes
       ``gossip="releases"``; where everything is ``pooled``, all see the sum of all records as that of one agent.
@@ -292,6 +302,7 @@ class Page(NamedTuple):
     records: tuple[str, ...] = ()
     receive: Callable[..., None] | None = None
     noise: Literal["laplace", "gaussian", "spherical"] = "laplace"
+    without_context: Any = None
 
     @property
     def published_names(self) -> tuple[str, ...]:
@@ -299,8 +310,9 @@ class Page(NamedTuple):
         return self.columns or self.averaged
 
 
-def page_on(page: Page, gossip: Gossip) -> Page:
-    """The page to play where links exchange averages, or releases."""
+def page_on(page: Page, gossip: Gossip, num_strata: int = 0) -> Page:
+    """The page to play where links exchange averages, or releases, and decisions have so many strata."""
+    page = page.without_context if num_strata == 0 and page.without_context is not None else page
     return page if gossip == "averages" else page._replace(**{**(page.on_releases or {}), "on_releases": None})
 
 

@@ -1,13 +1,14 @@
 """Private sums: what stands between a reward and everybody else (beyond the paper).
 
-A private page hands each reward and its noise to one of three rules, ``collect`` for batches, ``collect_row`` for
-batches of features times rewards, or ``collect_in_tree`` for the tree of Algorithms 2 and 3, and learns what they
-release. ``total`` and ``slots`` belong to the rule; the page never
-reads them. It reads ``n`` and ``released``, and never writes them. ``batch_end``, the number of the reward that fills
-the batch, is the page's to choose. Then whatever a page does is epsilon-differentially private (docs/privacy.md):
+A private page hands each reward and its noise to a rule: ``collect`` for batches, ``collect_in_cells`` for batches
+where decisions have strata, ``collect_row`` for batches of features times rewards, or ``collect_in_tree`` for the tree
+of Algorithms 2 and 3, and learns what they release. ``total``, ``totals`` and ``slots`` belong to the rule; the page
+never reads them. It reads ``n`` and ``released``, and those of cells, and never writes them. ``batch_end``, the number
+of the reward that fills the batch, is the page's to choose. Then whatever a page does is epsilon-differentially private
+(docs/privacy.md):
 
 * A reward moves a sum by at most ``terms.high - terms.low``.
-* Of a batch, it lies in one release; of a tree, in one of each level.
+* Of a batch, it lies in one release, alone or with other cells of its arm; of a tree, in one of each level.
 * Noise is fresh: ``batch_due`` and ``tree_due`` name it by the number of the next reward, which only grows, and
   ask for it exactly where the rule adds it.
 """
@@ -16,6 +17,9 @@ from typing import Any
 
 from fedbandit.rules.linear import scale_of
 from fedbandit.rules.mean import clamp, pull_tree_add, trailing_zeros
+
+STAYS, ALONE, POOLED = 0, 1, 2
+"""What happens to the rewards of a cell: ``me.part``."""
 
 
 def batch_due(me: Any, terms: Any, arm: int) -> int:
@@ -77,6 +81,79 @@ def skip_batch(me: Any, arm: int) -> int:
     size = me.batch_end[arm] - me.n[arm]
     me.n[arm] = me.released[arm] = me.batch_end[arm]
     return size
+
+
+# ---------------------------------------------------------------- cells: an arm in a stratum
+
+
+def cells_due(me: Any, terms: Any, arm: int, context: Any) -> int:
+    """How many sums the next reward of a cell releases; fills in ``me.part`` and, by stratum, ``me.due``.
+
+    * Its arm closes with reward ``me.arm_end[arm]``. Cells with enough rewards are released alone: ``me.alone``, or
+      ``me.alone_later`` where the cell has been before. The rest is one pooled sum: at the first release of the arm, or
+      if it has ``me.pool_least`` rewards.
+    * Otherwise its cell is released alone with reward ``me.cell_end[arm][stratum]``.
+
+    All of it follows from counts and from what the page makes of releases. A sum's noise is named by the last reward of
+    its cell, of a pooled sum by that of its first cell: no name comes twice.
+    """
+    s, sums, rest = context.stratum, 0, 0
+    closes = me.n[arm] + 1 >= me.arm_end[arm]
+    for r in range(len(me.due)):
+        me.due[r] = 0
+        me.part[r] = STAYS
+        last = me.cells[arm][r] + int(r == s)
+        size = last - me.marks[arm][r]
+        least = me.alone_later if me.cell_releases[arm][r] > 0 else me.alone
+        if size > 0 and (size >= least if closes else r == s and last >= me.cell_end[arm][r]):
+            me.due[r] = last
+            me.part[r] = ALONE
+            sums += 1
+        elif closes:
+            rest += size
+    if rest > 0 and (me.releases[arm] == 0 or rest >= me.pool_least):
+        sums += 1
+        is_first = True
+        for r in range(len(me.due)):
+            last = me.cells[arm][r] + int(r == s)
+            if me.part[r] == STAYS and last > me.marks[arm][r]:
+                me.part[r] = POOLED
+                me.due[r] = last if is_first else 0
+                is_first = False
+    return sums
+
+
+def collect_in_cells(me: Any, terms: Any, arm: int, reward: float, noise: Any, context: Any) -> int:
+    """Add the clamped reward to its cell, and release what ``cells_due`` says: how many sums.
+
+    ``me.sizes`` has the rewards of each cell that is released, alone or pooled, ``me.sums`` the noisy sum of each that
+    is released alone; ``me.pool_size`` and ``me.pool_sum`` are those of the pooled sum. The page then writes new ends.
+    """
+    s, sums = context.stratum, 0
+    me.totals[arm][s] += clamp(reward, terms.low, terms.high)
+    me.n[arm] += 1
+    me.cells[arm][s] += 1
+    me.pool_size = 0
+    me.pool_sum = 0.0
+    for r in range(len(me.due)):
+        me.sizes[r] = 0
+        if me.part[r] != STAYS:
+            me.sizes[r] = me.cells[arm][r] - me.marks[arm][r]
+            total = me.totals[arm][r] + noise[r]
+            if me.part[r] == ALONE:
+                me.sums[r] = total
+                sums += 1
+            else:
+                sums += int(me.pool_size == 0)
+                me.pool_size += me.sizes[r]
+                me.pool_sum += total
+            me.totals[arm][r] = 0
+            me.marks[arm][r] = me.cells[arm][r]
+            me.released[arm] += me.sizes[r]
+    return sums
+
+
+# ---------------------------------------------------------------- a tree
 
 
 def tree_due(me: Any, terms: Any, arm: int) -> int:

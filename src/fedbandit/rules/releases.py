@@ -84,11 +84,18 @@ def between_sites(sites: float, weights: float, squares: float, deviations: floa
 
 
 def random_effects(
-    rows: Sequence[Sequence[float]], versions: Sequence[int], total: float, squares: float, prior: float
+    rows: Sequence[Sequence[float]],
+    versions: Sequence[int],
+    total: float,
+    squares: float,
+    prior: float,
+    at_mean: int = MEAN,
+    at_variance: int = VARIANCE,
+    at_weight: int = WEIGHT,
 ) -> tuple[float, float, float, float]:
     """The mean of an arm over all sites from what those heard have released of it, and its variance, in two parts.
 
-    A row is a site's mean x_j, the variance V_j of it, 0 before its first release, and its weight w_j. ``total`` and
+    A row has a site's mean x_j, the variance V_j of it, 0 before its first release, and its weight w_j. ``total`` and
     ``squares`` are the sums of w_j and w_j^2 over all sites; with ``total`` 0, sites that were not heard, or have no
     weight yet, count as the mean of the others. With R the sites whose releases are known, W_R their weight and W that
     of all:
@@ -108,7 +115,7 @@ def random_effects(
         if versions[j] == 0:
             continue
         row = rows[j]
-        mean, variance, weight = row[MEAN], row[VARIANCE], row[WEIGHT]
+        mean, variance, weight = row[at_mean], row[at_variance], row[at_weight]
         if weight <= 0.0:
             continue  # it has not measured its rate yet
         heard += 1

@@ -11,7 +11,7 @@ strata that do. What is wanted is theta_s = sum_j w_js mu_js.
 A **record** is all that a site has released of an arm. Each release has weights w over strata that add up to 1 (one
 stratum alone, or the shares of a pooled sum), a value y and a variance v, in units of the range. It adds w w' / v to
 the precision L and w (y - 1/2) / v to the score e. A record is one row of numbers for S strata: how many releases it
-holds, the site's weight in each stratum, e, and the lower triangle of L, row by row. Records are sufficient: nothing
+holds, the site's weight in each stratum, e, and L, row by row. Records are sufficient: nothing
 else of what a site has released matters. docs/context.md has the derivation; ``tests/test_rules_strata.py`` compares
 all of it with the joint normal distribution.
 """
@@ -20,6 +20,8 @@ from collections.abc import MutableSequence, Sequence
 from math import exp, log
 
 __all__ = [
+    "COMMON",
+    "DRAWN",
     "GRID",
     "MATRICES",
     "SITE_PRIOR",
@@ -71,7 +73,7 @@ Matrix = Sequence[MutableSequence[float]]
 
 def length_of_record(num_strata: int) -> int:
     """Of a row of numbers for so many strata."""
-    return 1 + 2 * num_strata + num_strata * (num_strata + 1) // 2
+    return 1 + 2 * num_strata + num_strata * num_strata
 
 
 def place_of_score(num_strata: int, s: int) -> int:
@@ -80,8 +82,8 @@ def place_of_score(num_strata: int, s: int) -> int:
 
 
 def place_of_precision(num_strata: int, s: int, r: int) -> int:
-    """Where an entry of the precision stands, r <= s."""
-    return 1 + 2 * num_strata + s * (s + 1) // 2 + r
+    """Where an entry of the precision stands."""
+    return 1 + 2 * num_strata + s * num_strata + r
 
 
 def add_release(
@@ -367,9 +369,13 @@ def variance_over_scales(
 
 # ---------------------------------------------------------------- batches
 
-FEWEST_WHERE_THEY_MATTER, FEWEST_WHERE_NOT = 2.0, 12.0
+SMALLER = 9.0
+"""How much smaller sums of single cells may be where strata matter than where they do not."""
+
+DRAWN = 0.9
+"""Draws have this part of the posterior's standard deviation: a little narrower loses less, here as elsewhere."""
 
 
-def cell_least(matters: float, epsilon: float) -> float:
-    """c: a cell with fewer rewards is not released alone when its arm closes: 12 / eps, 2 / eps where strata matter."""
-    return FEWEST_WHERE_THEY_MATTER**matters * FEWEST_WHERE_NOT ** (1.0 - matters) / epsilon
+def cell_least(matters: float, first_batch: int) -> float:
+    """A cell with fewer rewards is not released alone when its arm closes: a first batch, a ninth if strata matter."""
+    return first_batch * SMALLER**-matters

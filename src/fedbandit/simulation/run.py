@@ -234,7 +234,10 @@ def compiled_policy(
         known = [setting._replace(has_shares=True) for setting in known]
     if (check := getattr(policy, "check", None)) is not None:
         check(known[0])
-    own = Admitted(page_on(policy.page(), known[0].gossip), "", {}) if is_built_in(policy) else admit(policy, *known)
+    if is_built_in(policy):
+        own = Admitted(page_on(policy.page(), known[0].gossip, known[0].num_strata), "", {})
+    else:
+        own = admit(policy, *known)
     page, (kind, links) = own.page, links_of(policy, problem, horizon)
     if own.functions:
         refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))

@@ -42,7 +42,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
     """Refuse a policy whose page cannot run as it stands, in words; ``others``: settings of further agents."""
     check_kind("policy", policy)
     if is_built_in(policy):
-        return Admitted(page_on(policy.page(), setting.gossip), "", {})
+        return Admitted(page_on(policy.page(), setting.gossip, setting.num_strata), "", {})
     kind = kind_of(policy)
     page = _call(kind, "page", policy.page)
     check_parts(kind, page)
@@ -50,7 +50,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
         raise WrongPage(
             kind, "page() returns another page each time: define its functions once, at the top of the module"
         )
-    page = page_on(page, setting.gossip)
+    page = page_on(page, setting.gossip, setting.num_strata)
     source_hash(policy)  # of the text as it is now: it may be edited while this process runs
     reached = reached_by(kind, page, type(policy).__module__)
     some = setting._replace(num_arms=min(setting.num_arms, MOST_ARMS))
@@ -77,7 +77,11 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
 
 def check_epsilon(policy: Policy, setting: Setting) -> None:
     """Refuse a policy, also one of this package, whose page does not keep the epsilon that it claims."""
-    kind, page, terms = kind_of(policy), page_on(policy.page(), setting.gossip), policy.terms(setting)
+    kind, page, terms = (
+        kind_of(policy),
+        page_on(policy.page(), setting.gossip, setting.num_strata),
+        policy.terms(setting),
+    )
     if claimed_epsilon(policy) < inf:
         has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
         _check_costs(kind, policy, page, has_tree, [terms], setting)
@@ -203,7 +207,7 @@ def _check_choice(
         counts[arm] += 1
     if page.chance is None or max(counts) == DRAWS:
         return
-    stated = [page.chance(few, terms, shown, now, k) for k in range(len(arms))]
+    stated = [page.chance(few, terms, shown, now, k, *context) for k in range(len(arms))]
     for arm, chance, count in zip(arms, stated, counts, strict=True):
         if type(chance) is not float or not abs(chance - count / DRAWS) < MOST_DIFFERENCE:
             raise WrongPage(

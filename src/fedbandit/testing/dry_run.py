@@ -266,8 +266,10 @@ class DryRun:
         of = "" if arm is None else f" for arm {arm}"
         return WrongPage(self.kind, f"{name} returns {returned!r}{of}, not {wanted}")
 
-    def _number(self, name: str, arm: int, *arguments: Any, kinds: tuple[type, ...] = (int, float)) -> Any:
-        value = self._call(name, *arguments, arm)
+    def _number(
+        self, name: str, arm: int, *arguments: Any, kinds: tuple[type, ...] = (int, float), last: tuple[Any, ...] = ()
+    ) -> Any:
+        value = self._call(name, *arguments, arm, *last)
         if type(value) not in kinds or value != value:
             wanted = "a whole number" if kinds == (int,) else "0 or 1" if bool in kinds else "a number"
             raise self._wrong(name, value, wanted, arm)
@@ -343,14 +345,28 @@ class DryRun:
         if self.page.context == "features":
             self._pull_with_features(t, i, arm)
             return
+        if self.page.context == "strata":
+            self._pull_in_stratum(t, i, arm)
+            return
         due = 0 if self.page.noise_due is None else self._call("noise_due", self.me[i], self.terms[i], arm)
         ends = cast("tuple[Any, ...]", due if isinstance(due, tuple) else (due,))
         if any(type(end) is not int or end < 0 for end in ends) or len(ends) != (2 if isinstance(due, tuple) else 1):
             raise self._wrong("noise_due", due, "the end of an interval, or 0 for none, or a pair of them", arm)
         noise = tuple(self._noise(i, arm, end) for end in ends)
         given = noise if isinstance(due, tuple) else noise[0]
+        self._call("observe", self.me[i], self.terms[i], arm, self.script.reward(t, i, arm), given)
+
+    def _pull_in_stratum(self, t: int, i: int, arm: int) -> None:
+        """Several sums may be due, each with a noise of its own."""
         context = self._context(i, self.stratum[i])
-        self._call("observe", self.me[i], self.terms[i], arm, self.script.reward(t, i, arm), given, *context)
+        given, noise = (self.me[i], self.terms[i], arm), cast(Any, 0.0)
+        if self.page.noise_due is not None:
+            sums, noise = self._call("noise_due", *given, *context), self.me[i].noise
+            if type(sums) is not int or sums < 0:
+                raise self._wrong("noise_due", sums, "how many sums are due", arm)
+            for s in self.strata if sums > 0 else ():
+                self.known[i]["noise"][s] = self._noise(i, s * len(self.arms) + arm, self.known[i]["due"][s])
+        self._call("observe", *given, self.script.reward(t, i, arm), noise, *context)
 
     def _pull_with_features(self, t: int, i: int, arm: int) -> None:
         context = self._context(i, self.stratum[i])
@@ -392,7 +408,8 @@ class DryRun:
         given = self.me[i], self.terms[i], self.seen[i]
         for name in ("radius", "margin"):
             if getattr(self.page, name) is not None:
-                self._number(name, k, *given, now)
+                context = self._context(i, s) if name == "margin" else ()
+                self._number(name, k, *given, now, last=context)
         if self.page.unknown is not None:
             self._number("unknown", k, self.me[i], kinds=(bool, int))
         estimate = self._call("estimate", *given, k, *self._context(i, s, self.script.average))

@@ -54,8 +54,10 @@ def check_policy(
     world = path(3) if graph is None else graph
     instance("graph", world, Graph, "a Graph")
     whole_number("horizon", horizon, 1, 10**5)
-    _check_on(policy, world, num_arms, horizon, seeds, reward_range, "averages")
-    if policy.page().on_releases is not None:
+    page = policy.page()
+    if page.combine is None:
+        _check_on(policy, world, num_arms, horizon, seeds, reward_range, "averages")
+    if page.on_releases is not None or page.combine is not None:
         _check_on(policy, world, num_arms, horizon, seeds, reward_range, "releases")
 
 

@@ -70,7 +70,7 @@ ARGUMENTS = {
 }
 """The arguments of a page's functions."""
 
-_IN_CONTEXT = ("decide", "noise_due", "observe", "estimate")
+_IN_CONTEXT = ("decide", "noise_due", "observe", "estimate", "margin", "chance")
 """Those that have the context as their last argument, of a page that takes it."""
 
 
@@ -352,8 +352,9 @@ class _Refusal(Exception):
         self.words, self.function, self.line = words, function, line
 
 
-_HIDDEN = ("total", "slots")  # of a private page: its rule alone touches them
+_HIDDEN = ("total", "totals", "slots")  # of a private page: its rule alone touches them
 _COUNTS = ("n", "released")  # its rule alone writes them
+_CELL_COUNTS = ("cells", "marks")  # also
 _SECRET, _COUNT_ROW = "secret", "row of counts"
 _WORDS = "size, noisy_sum = private.collect(me, terms, arm, reward, noise)"
 
@@ -474,8 +475,10 @@ class _Function:
     def _check_attribute(self, node: ast.Attribute) -> None:
         role = self.roles.get(node.value.id, "") if isinstance(node.value, ast.Name) else ""
         name, value = named(self.function, node)
-        if self.is_private and node.attr in _HIDDEN and not name and role in ("", "me"):
-            self.refuse(node, f"uses {ast.unparse(node)}, which holds rewards that no noise hides yet")
+        is_hidden = node.attr in _HIDDEN or (self.reading.page.context == "strata" and node.attr == "noise")
+        if self.is_private and is_hidden and not name and role in ("", "me"):
+            words = "which holds rewards that no noise hides yet" if node.attr in _HIDDEN else "which hides rewards"
+            self.refuse(node, f"uses {ast.unparse(node)}, {words}")
         if role not in self.reading.known:
             if isinstance(named(self.function, node.value)[1], FunctionType):
                 self.refuse(node, f"uses {ast.unparse(node)}, {_STATE}")
@@ -490,6 +493,8 @@ class _Function:
             self.refuse(node, unknown_name(self.reading.page, self.reading.terms, role, node.attr))
         if self.is_private and role == "me" and node.attr in _COUNTS:
             self._check_count_row(node)
+        if self.is_private and role == "me" and node.attr in _CELL_COUNTS:
+            self._check_cell(node)
 
     def _check_name(self, node: ast.Name) -> None:
         role, above = self.roles.get(node.id, ""), self.above.get(node)
@@ -518,6 +523,15 @@ class _Function:
         if not self._is_handed_on(node):
             name = ast.unparse(node)
             self.refuse(node, f"may change {name}: only the rule counts rewards. Read its entries, {name}[k]")
+
+    def _check_cell(self, node: ast.expr) -> None:
+        """Counts of cells are read by entries alone."""
+        row: Any = self.above.get(node)
+        cell: Any = self.above.get(row)
+        for above, below in ((row, node), (cell, row)):
+            if not (isinstance(above, ast.Subscript) and above.value is below and isinstance(above.ctx, ast.Load)):
+                name = ast.unparse(node)
+                self.refuse(node, f"may change {name}: only the rule counts rewards. Read its entries, {name}[k][s]")
 
     def _is_handed_on(self, node: ast.expr) -> bool:
         """Whether it is an argument of a function that is read with it."""
@@ -637,7 +651,7 @@ class Rule(NamedTuple):
     """A rule for private sums: when noise is due, what it hides, and the fields that it needs."""
 
     due: Callable[..., int]
-    interval: Callable[..., tuple[int, int]]
+    interval: Callable[..., tuple[int, int]] | None
     fields: Mapping[str, Field]
 
 
@@ -651,34 +665,49 @@ RULES: dict[Any, Rule] = {
         private.batch_interval,
         {"n": Count[ARMS], "total": Number[ARMS, FEATURES], "released": Count[ARMS], "batch_end": Count[ARMS]},
     ),
+    private.collect_in_cells: Rule(
+        private.cells_due,
+        None,
+        {
+            "n": Count[ARMS],
+            "released": Count[ARMS],
+            "cells": Count[ARMS, STRATA],
+            "marks": Count[ARMS, STRATA],
+            "totals": Number[ARMS, STRATA],
+        },
+    ),
     private.collect_in_tree: Rule(private.tree_due, private.tree_interval, {**_TOTAL, "slots": Number[ARMS, LEVELS]}),
 }
 
 
 def _check_claim(kind: str, page: Page, claim: str) -> None:
-    if page.context == "strata":
-        raise WrongPage(kind, f"takes the context, which no rule of fedbandit.rules.private does.{claim}")
     if page.noise_due is None:
         raise WrongPage(kind, f"asks for no noise: the page has no noise_due.{claim}")
-    if page.interval is None:
+    if page.interval is None and page.context != "strata":
         raise WrongPage(kind, f"the page has no interval: nobody can tell which rewards noise hides.{claim}")
     if page.meet is not None:
         raise WrongPage(kind, f"the page has meet, which sees what all agents know.{claim}")
 
 
+_LENGTHS = {ARMS: "ARMS", STRATA: "STRATA", FEATURES: "FEATURES"}
+
+
 def _check_rule(kind: str, page: Page, terms: Any, used: Any, claim: str) -> None:
     """Refuse a page that asks for noise otherwise than its rule, or lacks what the rule needs."""
     rule, name = RULES[used], f"private.{used.__name__}"
-    if not all(map(_is_ours, (used, rule.due, rule.interval))):
+    if not all(_is_ours(it) for it in (used, rule.due, rule.interval) if it is not None):
         raise WrongPage(kind, f"{name} has other code than that of fedbandit.{claim}")
     for part, wanted in (("noise_due", rule.due), ("interval", rule.interval)):
         if getattr(page, part) is not wanted:
-            raise WrongPage(kind, f"{part} must be private.{wanted.__name__}, since observe uses {name}.{claim}")
+            right = "left out" if wanted is None else f"private.{wanted.__name__}"
+            raise WrongPage(kind, f"{part} must be {right}, since observe uses {name}.{claim}")
     for field, wanted in rule.fields.items():
         if page.knows.get(field) != wanted:
-            shape = ", ".join({ARMS: "ARMS", FEATURES: "FEATURES"}.get(str(size), "LEVELS") for size in wanted.shape)
+            shape = ", ".join(_LENGTHS.get(str(size), "LEVELS") for size in wanted.shape)
             words = f"{name} needs {field}={wanted.kind.capitalize()}[{shape}] in knows, and not transient"
             raise WrongPage(kind, f"{words}.{claim}")
+    if (page.context == "strata") != (used is private.collect_in_cells):
+        raise WrongPage(kind, f"{name} is {'not ' if page.context == 'strata' else ''}for pages with strata.{claim}")
     if any(type(getattr(terms, bound, None)) is not float for bound in ("low", "high")):
         raise WrongPage(kind, f"the terms need low and high, floats: rewards are clamped to them.{claim}")
 
