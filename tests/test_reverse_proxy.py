@@ -1,8 +1,8 @@
-"""Debian's nginx with a login in front of a real agent, from ``examples/proxy/nginx.conf``."""
+"""Debian's nginx with passwords, and its Apache with OpenID Connect, in front of a real agent: ``examples/proxy``."""
 
+import grp
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -14,14 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from login_provider import Provider
 from processes import spawn, told, wait_until
 
 ROOT = Path(__file__).parents[1]
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(NGINX is None, reason="needs Debian's nginx (scripts/debian-packages)"),
-]
+SBIN = f"{os.environ['PATH']}:/usr/sbin"
+NGINX, APACHE = shutil.which("nginx", path=SBIN), shutil.which("apache2", path=SBIN)
+OPENIDC = Path("/usr/lib/apache2/modules/mod_auth_openidc.so")
+pytestmark = pytest.mark.slow
 PASSWORD = "correct horse"  # noqa: S105
 APP = "the-token-of-the-application"
 SITE = """
@@ -58,17 +58,19 @@ def run(*command, **more):
 
 
 class Behind:
-    """An agent and the proxy in front of it, both processes of their own."""
+    """An agent and the proxy in front of it, both processes of their own; as root, the proxy is another user."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, site=SITE):
         self.folder, self.port, self.agent_port = folder, free_port(), free_port()
         self.url = f"https://localhost:{self.port}"
         (folder / "run").mkdir(mode=0o750)
-        (folder / "site.toml").write_text(SITE.format(port=self.agent_port, url=self.url))
+        if os.getuid() == 0:
+            os.chown(folder / "run", 0, grp.getgrnam("www-data").gr_gid)
+            (folder / "run").chmod(0o2750)
+            folder.chmod(0o755)
+        (folder / "site.toml").write_text(site.format(port=self.agent_port, url=self.url, proxy_port=self.port))
         (folder / "app.token").write_text(APP)
         (folder / "app.token").chmod(0o600)
-        hashed = run("openssl", "passwd", "-5", PASSWORD).strip()
-        (folder / "users").write_text("".join(f"{name}:{hashed}\n" for name in ("lee", "meier", "cook")))
         key, certificate = folder / "north.key", folder / "north.crt"
         run(
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
@@ -76,40 +78,30 @@ class Behind:
             *("-keyout", str(key), "-out", str(certificate)),
         )
         self.trust = ssl.create_default_context(cafile=certificate)
-        self._write_nginx()
         self.agent = spawn("agent", "-c", folder / "site.toml", "--insecure")
-        self.nginx = subprocess.Popen(
-            [NGINX, "-e", folder / "early.log", "-c", folder / "nginx.conf", "-g", "daemon off;"]
-        )
+        wait_until((folder / "run" / "proxy.sock").exists, 30.0)
+        self.proxy = subprocess.Popen(self.start_proxy())
         wait_until(self.answers, 30.0)
 
-    def _write_nginx(self):
-        """The example, at free ports, in a folder of its own."""
-        text = (ROOT / "examples" / "proxy" / "nginx.conf").read_text()
-        me = pwd.getpwuid(os.getuid()).pw_name
-        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        temporary = "".join(f"{kind}_temp_path {self.folder}/{kind};\n" for kind in kinds)
-        for old, new in {
-            "user www-data;": f"user {me};" if os.getuid() == 0 else "",
-            "pid /run/nginx.pid": f"pid {self.folder}/nginx.pid",
-            "/var/log/nginx": str(self.folder),
-            "    access_log": f"{temporary}    access_log",
-            "/srv/fedbandit/run": f"{self.folder}/run",
-            "listen 443": f"listen 127.0.0.1:{self.port}",
-            "server_name north.example.org;": "server_name localhost;",
-            "/etc/ssl/": f"{self.folder}/",
-            "/etc/nginx/users": f"{self.folder}/users",
-        }.items():
-            assert old in text, old
-            text = text.replace(old, new)
-        (self.folder / "nginx.conf").write_text(text)
-        run(NGINX, "-e", self.folder / "early.log", "-t", "-c", self.folder / "nginx.conf")
+    def start_proxy(self):
+        """Write its configuration; returns its command."""
+        raise NotImplementedError
 
     def answers(self):
         try:
-            return self.ask("lee", "/readyz").status_code == 200
+            return self.ask("lee", "/").status_code < 500
         except httpx.TransportError:
             return False
+
+    def example(self, name, places):
+        """An example, at free ports, in a folder of its own."""
+        text = (ROOT / "examples" / "proxy" / name).read_text()
+        for old, new in places.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        path = self.folder / name
+        path.write_text(text)
+        return path
 
     def client(self, name, password=PASSWORD, **more):
         auth = None if name is None else (name, password)
@@ -120,16 +112,76 @@ class Behind:
             return http.get(path, **more)
 
     def stop(self):
-        for process in (self.nginx, self.agent):
+        for process in (self.proxy, self.agent):
             process.send_signal(signal.SIGTERM)
-        self.nginx.wait(10)
+        self.proxy.wait(10)
         return told(self.agent)
+
+
+class BehindNginx(Behind):
+    """With passwords."""
+
+    def start_proxy(self):
+        hashed = run("openssl", "passwd", "-5", PASSWORD).strip()
+        (self.folder / "users").write_text("".join(f"{name}:{hashed}\n" for name in ("lee", "meier", "cook")))
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        temporary = "".join(f"{kind}_temp_path {self.folder}/{kind};\n" for kind in kinds)
+        places = {
+            "pid /run/nginx.pid": f"pid {self.folder}/nginx.pid",
+            "/var/log/nginx": str(self.folder),
+            "    access_log": f"{temporary}    access_log",
+            "/srv/fedbandit/run": f"{self.folder}/run",
+            "listen 443": f"listen 127.0.0.1:{self.port}",
+            "server_name north.example.org;": "server_name localhost;",
+            "/etc/ssl/": f"{self.folder}/",
+            "/etc/nginx/users": f"{self.folder}/users",
+        }
+        command = [NGINX, "-e", self.folder / "early.log", "-c", self.example("nginx.conf", places)]
+        run(*command, "-t")
+        return [*command, "-g", "daemon off;"]
+
+
+class BehindApache(Behind):
+    """With the login of a provider of identities."""
+
+    def start_proxy(self):
+        self.provider = Provider(
+            {
+                "lee@example.org": ("lees", ["trial-staff", "cooks"]),
+                "meier@example.org": ("meiers", ["trial-staff", "trial-operators"]),
+                "cook@example.org": ("cooks", ["cooks"]),
+            }
+        )
+        for name in ("client", "crypto"):
+            (self.folder / f"{name}.secret").write_text(f"the-{name}-secret")
+        places = {
+            "/run/apache2/": f"{self.folder}/",
+            "DefaultRuntimeDir /run/apache2": f"DefaultRuntimeDir {self.folder}",
+            "/var/log/apache2": str(self.folder),
+            "/srv/fedbandit/run": f"{self.folder}/run",
+            "Listen 443": f"Listen 127.0.0.1:{self.port}",
+            "*:443": f"127.0.0.1:{self.port}",
+            "https://login.example.org": self.provider.url,
+            "https://north.example.org/openid": f"{self.url}/openid",
+            "ServerName north.example.org": "ServerName localhost",
+            "/etc/ssl/": f"{self.folder}/",
+            "/etc/apache2/client": f"{self.folder}/client",
+            "/etc/apache2/crypto": f"{self.folder}/crypto",
+        }
+        path = self.example("apache-openidc.conf", places)
+        return [APACHE, "-DFOREGROUND", "-f", path]
+
+    def stop(self):
+        self.provider.stop()
+        return super().stop()
 
 
 @pytest.fixture(scope="module")
 def behind():
+    if NGINX is None:
+        pytest.skip("needs Debian's nginx (scripts/debian-packages)")
     with tempfile.TemporaryDirectory(prefix="behind") as folder:  # a short path: that of a socket has 100 bytes at most
-        running = Behind(Path(folder))
+        running = BehindNginx(Path(folder))
         try:
             yield running
         finally:
@@ -247,3 +299,65 @@ def test_the_page_behind_the_proxy(behind):
         assert said == []
         context.close()
         browser.close()
+
+
+# ---------------------------------------------------------------- the login of a provider
+
+
+def log_in(page, email, password):
+    page.get_by_label("email").fill(email)
+    page.get_by_label("password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_the_login_of_a_hospital(tmp_path_factory):
+    """Fails if somebody gets in without it, under another name, or is still in after signing out."""
+    chromium = shutil.which("chromium")
+    if chromium is None or APACHE is None or not OPENIDC.exists():
+        pytest.skip("needs Debian's chromium, apache2 and libapache2-mod-auth-openidc (scripts/debian-packages)")
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    screenshots = ROOT / "out" / "screenshots"
+    screenshots.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="behind") as folder:
+        out = '[http.trusted_proxy]\nsign_out = "/openid?logout=https%3A%2F%2Flocalhost%3A{proxy_port}%2F"'
+        behind = BehindApache(Path(folder), SITE.replace("[http.trusted_proxy]", out))
+        try:
+            forged = {"X-Forwarded-User": "meier", "X-Forwarded-Groups": "trial-operators", "OIDC_CLAIM_groups": "x"}
+            assert behind.ask(None, "/v1/session", headers=forged).status_code == 401
+            sent = behind.ask(None, "/", headers=forged)
+            assert sent.status_code == 302
+            assert sent.headers["Location"].startswith(f"{behind.provider.url}/authorize?")
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+                for email, password, may_change in (
+                    ("lee@example.org", "lees", False),
+                    ("meier@example.org", "meiers", True),
+                ):
+                    context = browser.new_context(ignore_https_errors=True, extra_http_headers={"X-Proxy-Secret": "x"})
+                    page = context.new_page()
+                    page.goto(behind.url)
+                    log_in(page, email, password)
+                    page.locator("#connection", has_text="Live").wait_for()
+                    page.locator("#person", has_text=f"Signed in as {email}").wait_for()
+                    assert page.get_by_role("button", name="Suspend… none").count() == may_change
+                    if may_change:
+                        page.get_by_role("button", name="Suspend… none").click()
+                        page.keyboard.type("recalled")
+                        page.keyboard.press("Enter")
+                        page.locator("#arms tr.status-suspended", has_text="none").wait_for()
+                    page.screenshot(path=screenshots / f"behind-apache-{password}.png")
+                    found = Axe().run(page)
+                    assert found.violations_count == 0, found.generate_report()
+                    cookies = {it["name"]: it["value"] for it in context.cookies(behind.url)}
+                    page.locator("#proxy-sign-out").click()
+                    page.get_by_label("email").wait_for()
+                    with httpx.Client(base_url=behind.url, verify=behind.trust, cookies=cookies) as thief:
+                        assert thief.get("/v1/session").status_code == 401
+                    context.close()
+                browser.close()
+        finally:
+            code, said = behind.stop()
+        assert code == 0, said
+        assert "by meier@example.org: recalled" in said
