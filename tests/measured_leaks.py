@@ -18,7 +18,7 @@ from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.audit.attacks import Attack
 from fedbandit.audit.executor import Run, Sent
 from fedbandit.audit.measure import AuditResult, audit
-from fedbandit.audit.noise_tests import MUCH, noisy_sums
+from fedbandit.audit.noise_tests import noisy_sums
 from fedbandit.audit.pairs import Leak, search
 from fedbandit.audit.scripts import Decide, Script, once, terms_of
 from fedbandit.audit.suite import check_noise, run_attack
@@ -26,6 +26,7 @@ from fedbandit.privacy.noise import GRID
 
 DRY_RUNS = 100
 MOST_RELEASES = 6  # of an arm, that an attack looks at
+MUCH = 1e9  # more than any estimate
 LAST = 3  # bulletins of which it looks at every number
 SAMPLES = 500  # enough to show a certain leak as an epsilon of 3
 

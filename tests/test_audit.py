@@ -424,7 +424,7 @@ def test_a_rounded_bound_lies_on_the_same_side_of_the_claim(capsys, at_least, sh
 
 @pytest.mark.slow
 def test_a_kept_promise_exits_with_0():
-    ran = invoke("--policy", "fed_batch", "--samples", 1000)
+    ran = invoke("--policy", "fed_batch", "--samples", 1000, "--minutes", 0.1)
     assert ran.exit_code == 0, ran.output
     assert re.search(r"batches\s+1\s+0\.\d\d\s+not refuted\s+1,000", ran.output)
     assert re.search(r"site, FedBatch\s+1\s+0\.\d\d\s+not refuted", ran.output)
@@ -449,12 +449,52 @@ def test_a_broken_promise_exits_with_1():
         (["--epsilon", "8"], "samples must be at least 99618, not 4000. Fewer cannot contradict epsilon 8."),
         (["--samples", "0"], "samples must be a whole number"),
         (["--policy", "fed_batch", "--paper"], "paper must be given with fed_ucb"),
+        (["--minutes", "-1"], "--minutes must be a number above 0"),
+        (["--policy", "fed_ucb", "--site", "site.toml"], "--policy must be left out with --site"),
+        (["--site", "nowhere.toml"], "nowhere.toml"),
     ],
 )
 def test_bad_input_exits_with_2(arguments, message):
     ran = invoke(*arguments)
     assert ran.exit_code == 2
     assert message in ran.output
+
+
+SITE = """
+name = "north"
+data = "data"
+
+[federation]
+name = "doses"
+arms = ["low", "high"]
+rewards = [0.0, 1.0]
+reward_window = "30 days"
+
+[federation.policy]
+kind = "KIND"
+
+[[neighbours]]
+name = "south"
+address = "south.example:8500"
+"""
+
+
+@pytest.mark.slow
+def test_the_terms_of_ones_own_federation_are_audited(tmp_path):
+    """Its batches are long, and its window is a month."""
+    path = tmp_path / "site.toml"
+    path.write_text(SITE.replace('"KIND"', '"fed_batch"\nepsilon = 0.5'))
+    ran = invoke("--site", path, "--samples", 500, "--minutes", 0.1)
+    assert ran.exit_code == 0, ran.output
+    assert re.search(r"site, FedBatch, the proof\s+0\.5\s+-\s+not refuted", ran.output)
+
+
+def test_a_policy_that_promises_nothing_is_not_audited(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(SITE.replace("KIND", "gossip_ucb"))
+    ran = invoke("--site", path)
+    assert ran.exit_code == 2
+    assert "policy must be one that claims an epsilon" in ran.output
 
 
 def test_the_example():

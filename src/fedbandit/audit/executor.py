@@ -208,7 +208,7 @@ class Run:
                 while (
                     found := self._asked("expired", lambda site: site.expire(self.clock - age, keep))
                 ) and found.total:
-                    self._note("expired", found.total)
+                    pass
             case words.Say():
                 self._say(event)
             case words.Exchange(_, member):
@@ -433,7 +433,7 @@ class Run:
         board, have = self._members[name].board, self.site.have(name)
         self._note("Have", (name, _plain(have)))
         lacking = board.newer_than(have)
-        self._commit(lambda site: site.receive_have(name, dict(board.have())))
+        self._note("asks", self._commit(lambda site: site.receive_have(name, dict(board.have()))))
         for signed in self.site.newer_than(board.have(), name):
             self._note("bulletin", signed.body)
             with suppress(InvalidArgument):
@@ -457,10 +457,13 @@ class Run:
     def _asked(self, what: str, event: Callable[[Site], Step[_Result]], settles: bool = True) -> _Result | None:
         """An event of which the answer can be seen; None: it was refused."""
         try:
-            return self._insist(event, settles)
+            result = self._insist(event, settles)
         except (Refused, InvalidArgument) as refusal:
             self._note("refusal", (what, type(refusal).__name__, str(refusal)))
             return None
+        if what not in ("decisions", "restored"):  # noted otherwise; how many rewards were dropped tells when they came
+            self._note(what, result)
+        return result
 
     def _insist(
         self, event: Callable[[Site], Step[_Result]], settles: bool = True, crash: Crash | None = None
@@ -614,7 +617,7 @@ class Run:
         nobody: dict[str, Any] = {}
         limits = Retention(10**6, 1e9)
         state = site_state(site, None, nobody, {}, 0.0, clock, limits, {}, site.warnings(), (0.0, 0.0))
-        hidden = {"pending": 0, "waiting": 0, "late": 0}
+        hidden: dict[str, Any] = dict.fromkeys(("pending", "waiting", "late", "missing", "out_of_range"), 0)
         state = state.model_copy(update={"decisions": state.decisions.model_copy(update=hidden)})
         metrics = Metrics().text(state, True).decode()
         shown: list[Any] = [
@@ -720,7 +723,7 @@ def state_of(site: Site) -> tuple[object, ...]:
 
 def counts_of(site: Site) -> tuple[object, ...]:
     """What tells when rewards were reported."""
-    return site.pending, site.waiting, site.late, site.reported
+    return site.pending, site.waiting, site.late, site.missing, site.reported
 
 
 def known_noise(number: int) -> int:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.agent.core.decisions import SiteDraws
+from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
 from fedbandit.audit.attacks import in_turn
 from fedbandit.audit.executor import OpenSite, Run, Sent
@@ -40,14 +40,12 @@ SMALL = 1.0 / 64.0  # of a scale
 VALUES = [number * 0.381966 % 1.0 for number in range(1, 17)]
 """The rewards of such a run: no two alike."""
 
-MUCH = 1e9  # more than any estimate
-
 
 def with_real_noise(epsilon: float) -> Script:
     """Four releases of each of two arms, by turns, and a restart in the middle: short, to be played often."""
     terms = Federation("audit", ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2), counts="sites", max_agents=2)
-    draws = [SiteDraws((MUCH, -MUCH) if number % 2 == 0 else (-MUCH, MUCH), 0.5) for number in range(len(VALUES))]
-    return in_turn(terms, [once(value) for value in VALUES], draws, [Restart(9.5, is_vouched=True)])
+    requests = [Request((number % 2,)) for number in range(len(VALUES))]
+    return in_turn(terms, [once(value) for value in VALUES], (), [Restart(9.5, is_vouched=True)], requests=requests)
 
 
 def noise_of(opened: OpenSite, source: NoiseSource, epsilon: float, runs: int) -> Draws:

@@ -8,29 +8,35 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from math import inf
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.process.config import read_config
 from fedbandit.audit import attacks
 from fedbandit.audit.executor import OpenSite
 from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, check_samples, lower_bound
 from fedbandit.audit.noise_tests import judge_noise, noise_of
-from fedbandit.audit.pairs import search
+from fedbandit.audit.pairs import SiteFailed, search
 from fedbandit.audit.scripts import terms_of
 from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.policies import FedUCB
+from fedbandit.policies.registry import kind_of
 from fedbandit.privacy.noise import GRID, NoiseSource
 
 AUDITED = ("fed_batch", "fed_ucb")
 NAMES = {"fed_batch": "FedBatch", "fed_ucb": "Fed_UCB"}
-THOROUGH = 10
-"""How many times more samples and runs a thorough audit takes."""
-
 NOISE_RUNS = 1_000  # of a site with eight releases
-PROOF_SECONDS = 40.0  # of random scripts, for each policy
+MINUTES = 1.5
+"""How long an audit takes unless somebody asks for more: about half of it are attacks that measure."""
+
+SLICE = 5.0  # seconds of random scripts, after which progress shows
+PROCESSES = 2
 
 Progress = Callable[[int, int], None]
 
@@ -40,8 +46,9 @@ class AuditRow:
     """One row of the table: an attack and what it has shown.
 
     * ``at_least``: the lower bound on epsilon that is compared with the claim; None where nothing was measured
-    * ``size``: samples, runs, or changes of one reward that were tried
-    * ``reason``: why the claim is refuted; empty if it is not
+    * ``size``: samples, runs, or pairs of scripts that differ in one reward
+    * ``reason``: why the claim is refuted, or why nobody can tell; empty if it is not
+    * ``script``: the shortest script that leaks, a line for each event, and what an observer sees
     """
 
     label: str
@@ -50,16 +57,18 @@ class AuditRow:
     size: int
     seconds: float
     reason: str = ""
+    is_unclear: bool = False
+    script: tuple[str, ...] = ()
 
     @property
     def refuted(self) -> bool:
         """True refutes the claim; False is inconclusive."""
-        return bool(self.reason)
+        return bool(self.reason) and not self.is_unclear
 
     @property
     def verdict(self) -> str:
         """In words."""
-        return "REFUTED" if self.refuted else "not refuted"
+        return "could not tell" if self.is_unclear else "REFUTED" if self.refuted else "not refuted"
 
 
 def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[attacks.Attack]:
@@ -103,14 +112,36 @@ def run_attack(
     return AuditRow(attack.label, found.claimed, found.at_least, found.samples, found.seconds, reason)
 
 
-def check_proof(policy: str, epsilon: float, seconds: float, opened: OpenSite = Site, first_seed: int = 0) -> AuditRow:
+def check_proof(
+    label: str,
+    terms: Callable[[bytes], Federation],
+    epsilon: float,
+    seconds: float,
+    opened: OpenSite = Site,
+    first_seed: int = 0,
+) -> AuditRow:
     """Play random scripts for so long, in pairs: noise must hide each change of a reward, at no more than the claim."""
     started = time.perf_counter()
-    found = search(terms_of(policy, epsilon), epsilon, opened, seconds=seconds, first_seed=first_seed)
-    words = "" if found.leak is None else found.leak.words
-    return AuditRow(
-        f"site, {NAMES[policy]}, the proof", epsilon, None, found.pairs, time.perf_counter() - started, words
-    )
+    row = AuditRow(f"site, {label}, the proof", epsilon, None, 0, 0.0)
+    try:
+        found = search(terms, epsilon, opened, seconds=seconds, first_seed=first_seed)
+    except SiteFailed as failure:
+        return replace(
+            row, seconds=time.perf_counter() - started, reason=f"the site failed: {failure}", is_unclear=True
+        )
+    row = replace(row, size=found.pairs, seconds=time.perf_counter() - started)
+    if found.leak is None:
+        return row
+    return replace(row, reason=found.leak.words, script=tuple(found.leak.in_words()))
+
+
+def together(rows: Sequence[AuditRow]) -> AuditRow:
+    """One row of slices of one proof: a leak decides, then a failure; where no pair was played nobody can tell."""
+    first = next((it for it in rows if it.refuted), None) or next((it for it in rows if it.is_unclear), rows[0])
+    pairs, seconds = sum(it.size for it in rows), sum(it.seconds for it in rows)
+    if not pairs and not first.reason:
+        return replace(first, seconds=seconds, reason="no pair of scripts was played", is_unclear=True)
+    return replace(first, size=pairs, seconds=seconds)
 
 
 def check_noise(
@@ -144,48 +175,90 @@ def check_noise(
 
 @dataclass(frozen=True)
 class AuditJob:
-    """What one row needs, as another process can be told it."""
+    """What one row needs, or a slice of it, as another process can be told it.
+
+    * ``number``: which of the attacks on the policy, or the first seed of a slice
+    * ``site``: the configuration whose terms are audited; None: any terms with the policy
+    """
 
     kind: Literal["attack", "proof", "noise"]
     policy: str
     epsilon: float
     number: int = 0
-    """Which of the attacks on the policy."""
     paper: bool = False
     samples: int = SAMPLES
-    thorough: bool = False
     false_alarm: float = FALSE_ALARM
+    seconds: float = SLICE
+    site: Path | None = None
 
 
-def jobs_on(
-    policies: Sequence[str], epsilon: float, paper: bool = False, samples: int | None = None, thorough: bool = False
-) -> list[AuditJob]:
-    """The whole audit. The jobs that rest on chance share the probability of a false alarm."""
-    if samples is None:
-        samples = THOROUGH * SAMPLES if thorough else SAMPLES
+def jobs_on(policies: Sequence[str], epsilon: float, paper: bool = False, samples: int = SAMPLES) -> list[AuditJob]:
+    """What measures. All that rests on chance shares the probability of a false alarm."""
     samples = whole_number("samples", samples, 2, MOST_SAMPLES)
     jobs: list[AuditJob] = []
     for policy in policies:
-        some = AuditJob("attack", policy, epsilon, 0, paper, samples, thorough)
+        some = AuditJob("attack", policy, epsilon, 0, paper, samples)
         jobs += [replace(some, number=number) for number in range(len(attacks_on(policy, epsilon, paper)))]
-        if not paper:
-            jobs += [replace(some, kind="noise")] if policy == "fed_batch" else []
-            jobs.append(replace(some, kind="proof"))
-    level = FALSE_ALARM / max(1, sum(job.kind != "proof" for job in jobs))
+        if policy == "fed_batch":
+            jobs.append(replace(some, kind="noise"))
+    level = FALSE_ALARM / max(1, len(jobs))
     check_samples(samples, epsilon, level)
     return [replace(job, false_alarm=level) for job in jobs]
 
 
-def run_jobs(jobs: Sequence[AuditJob], on_progress: Progress | None = None) -> list[AuditRow]:
-    """Run all jobs, in two processes; rows in the order of the jobs."""
+def proofs_on(policies: Sequence[str], epsilon: float, site: Path | None = None) -> list[AuditJob]:
+    """What executes the proof: a job for each policy, of which slices with other seeds are played."""
+    return [AuditJob("proof", policy, epsilon, site=site) for policy in policies]
+
+
+def run_jobs(
+    jobs: Sequence[AuditJob],
+    proofs: Sequence[AuditJob],
+    minutes: float = MINUTES,
+    on_progress: Progress | None = None,
+) -> list[AuditRow]:
+    """Run all that measures, then proofs until so many minutes are over, a slice of each at least; in two processes.
+
+    Rows are in the order of the jobs.
+    """
+    started = time.monotonic()
     done: dict[int, AuditRow] = {}
-    with ProcessPoolExecutor(min(2, len(jobs)), mp_context=get_context("spawn")) as pool:
+    total = len(jobs)
+
+    def show(rows: int) -> None:
+        if on_progress is not None:
+            on_progress(min(rows, total), total)
+
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(run_job, job): number for number, job in enumerate(jobs)}
+        total += round(max(0.0, 30.0 * minutes - SLICE) / SLICE) * PROCESSES if proofs else 0  # about
         for future in as_completed(waiting):
             done[waiting[future]] = future.result()
-            if on_progress is not None:
-                on_progress(len(done), len(jobs))
-    return [done[number] for number in range(len(jobs))]
+            show(len(done))
+        left = 60.0 * minutes - (time.monotonic() - started)
+        slices = [
+            replace(job, number=1_000_000 * number)
+            for number in range(max(1, int(left * PROCESSES / SLICE / max(1, len(proofs)))))
+            for job in proofs
+        ]
+        total = len(jobs) + len(slices)
+        played: dict[int, AuditRow] = {}
+        running = {pool.submit(run_job, job): number for number, job in enumerate(slices)}
+        for future in as_completed(running):
+            if future.cancelled():
+                continue
+            number = running[future]
+            played[number] = future.result()
+            show(len(done) + len(played))
+            if played[number].reason:  # more of this one would find the same
+                for other, place in running.items():
+                    if place % len(proofs) == number % len(proofs):
+                        other.cancel()
+    of_proof = [
+        together([played[number] for number in sorted(played) if number % len(proofs) == place])
+        for place in range(len(proofs))
+    ]
+    return [*(done[number] for number in range(len(jobs))), *of_proof]
 
 
 def run_job(job: AuditJob) -> AuditRow:
@@ -195,7 +268,29 @@ def run_job(job: AuditJob) -> AuditRow:
             attack = attacks_on(job.policy, job.epsilon, job.paper)[job.number]
             return run_attack(attack, job.samples, false_alarm=job.false_alarm)
         case "proof":
-            return check_proof(job.policy, job.epsilon, PROOF_SECONDS * (THOROUGH if job.thorough else 1))
+            label = NAMES.get(job.policy, job.policy)
+            terms = terms_of(job.policy, job.epsilon) if job.site is None else _those_of(job.site)
+            return check_proof(label, terms, job.epsilon, job.seconds, first_seed=job.number)
         case "noise":
-            runs = NOISE_RUNS * (THOROUGH if job.thorough else 1)
-            return check_noise(job.epsilon, runs, false_alarm=job.false_alarm)
+            return check_noise(job.epsilon, NOISE_RUNS, false_alarm=job.false_alarm)
+
+
+def _those_of(path: Path) -> Callable[[bytes], Federation]:
+    """The terms of a site, whatever is drawn."""
+    terms = read_config(path).terms
+
+    def always(drawn: bytes) -> Federation:
+        return terms
+
+    return always
+
+
+def of_site(path: Path) -> tuple[str, float]:
+    """The policy and the epsilon that the terms of a site claim; refuses those that claim none."""
+    terms = read_config(path).terms
+    claimed = float(getattr(terms.policy, "epsilon", inf))
+    if claimed == inf:
+        raise InvalidArgument(
+            "policy", kind_of(terms.policy), "one that claims an epsilon", "There is nothing to audit."
+        )
+    return kind_of(terms.policy), claimed

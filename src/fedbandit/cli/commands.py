@@ -273,35 +273,44 @@ def demo(
 def audit(
     policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
     epsilon: Annotated[float, typer.Option(help="The claimed privacy of one reward.")] = 1.0,
-    samples: Annotated[
-        int | None,
-        typer.Option(help="Runs of a mechanism in each of the two worlds. Default: 4,000; thorough: 40,000."),
-    ] = None,
+    samples: Annotated[int, typer.Option(help="Runs of a mechanism in each of the two worlds.")] = 4_000,
     paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
-    thorough: Annotated[
-        bool,
-        typer.Option("--thorough", help="Ten times the samples, and runs with random faults."),
-    ] = False,
+    minutes: Annotated[float, typer.Option(help="How long it takes; the more, the more scripts are played.")] = 1.5,
+    site: Annotated[
+        Path | None, typer.Option(help="A site's configuration: audit the terms and the policy of its federation.")
+    ] = None,
 ) -> None:
     """Attack the code that protects rewards, and compare the measured leak with the claim.
 
-    Exit code 1 if a claim is refuted.
+    Exit code 0: no claim is refuted; 1: one is; 3: of one it could not tell.
     """
     needs("fedbandit audit", "agent", "sim")
     from fedbandit.audit.measure import LARGEST_CLAIM
-    from fedbandit.audit.suite import AUDITED, jobs_on, run_jobs
-    from fedbandit.checks import number_between
+    from fedbandit.audit.suite import AUDITED, jobs_on, of_site, proofs_on, run_jobs
+    from fedbandit.checks import InvalidArgument, number_between
     from fedbandit.cli.tables import print_audit
     from fedbandit.progress import progress_bar
 
     number_between("--epsilon", epsilon, 0.0, LARGEST_CLAIM)
-    chosen = [policy] if policy else ["fed_ucb"] if paper else AUDITED
-    jobs = jobs_on(chosen, epsilon, paper, samples, thorough)
-    with progress_bar(shown=sys.stderr.isatty(), doing="attacking", unit="attacks") as show:
-        rows = run_jobs(jobs, show)
+    number_between("--minutes", minutes, 0.0, 10_000.0)
+    if site is None:
+        chosen = [policy] if policy else ["fed_ucb"] if paper else list(AUDITED)
+        jobs = jobs_on(chosen, epsilon, paper, samples)
+        proofs = [] if paper else proofs_on(chosen, epsilon)
+    else:
+        if policy is not None or paper:
+            raise InvalidArgument("--policy", policy or "--paper", "left out with --site, whose terms name one")
+        kind, claimed = of_site(site)
+        measured = kind in AUDITED and claimed <= LARGEST_CLAIM
+        jobs = jobs_on([kind], claimed, samples=samples) if measured else []
+        proofs = proofs_on([kind], claimed, site)
+    with progress_bar(shown=sys.stderr.isatty(), doing="attacking", unit="parts") as show:
+        rows = run_jobs(jobs, proofs, minutes, show)
     print_audit(rows)
     if any(row.refuted for row in rows):
         raise typer.Exit(1)
+    if any(row.is_unclear for row in rows):
+        raise typer.Exit(3)
 
 
 @app.command()

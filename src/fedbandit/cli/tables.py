@@ -96,14 +96,18 @@ def print_audit(rows: "list[AuditRow]") -> None:
     )
     console = Console(emoji=False)
     for row in rows:
-        if row.refuted:
+        if row.reason:
             console.print(f"{row.label}: {row.reason}", soft_wrap=True)
+        for line in row.script:
+            console.print(f"    {line}", soft_wrap=True, highlight=False, markup=False)
     console.print(
         "at least: a one-sided lower bound on epsilon. An audit of true claims shows a bound above the claim with a\n"
         "          probability of at most one in a million; -: nothing is measured\n"
         "REFUTED: the bound exceeds the claim, the noise fails a test, or a change of one reward is not hidden\n"
         "not refuted: this attack does not contradict the claim, nor does it prove it; proofs are in docs/privacy.md\n"
-        "the proof: samples are changes of one reward; the noise: samples are runs with eight releases",
+        "could not tell: the site failed, or no pair was played\n"
+        "the proof: samples are pairs of random scripts that differ in one reward; all that others see must be equal\n"
+        "the noise: samples are runs with eight releases",
         soft_wrap=True,
     )
 
