@@ -475,7 +475,7 @@ def test_what_is_promised_is_told():
     assert (tree.privacy().epsilon_per_reward, tree.privacy().releases) == (10.0, 9)
     assert (open_.privacy().epsilon_per_reward, open_.privacy().releases) == (None, 9)
     assert "for ever" in private.privacy().promise
-    assert "for 16 rewards of an arm" in tree.privacy().promise
+    assert "for 16 outcomes of each arm" in tree.privacy().promise
     assert open_.privacy().promise.startswith("None")
 
 

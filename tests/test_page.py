@@ -136,10 +136,10 @@ def test_it_shows_the_answer_and_follows_the_agent(browser, federation):
             privacy == "With epsilon 8, whoever was 50 % sure of an outcome is at most 99.97 % sure of it afterwards."
         )
         assert "provided that the time of a report" in page.locator("#promise").inner_text()
-        assert page.locator("#attention-title").inner_text().strip() == "Nothing needs a person"
-        before = number_in(page, "decisions so far")
+        assert page.locator("#attention-title").inner_text().strip() == "No action needed"
+        before = number_in(page, "patients here")
         give(url, 5)
-        wait_until(lambda: number_in(page, "decisions so far") == before + 5)
+        wait_until(lambda: number_in(page, "patients here") == before + 5)
         cell = page.locator("#links > tbody > tr", has_text="east").locator("td").nth(2)
         bulletins = int(cell.inner_text().split()[0])
         give(federation.url("east"), 1)
@@ -197,9 +197,9 @@ def test_without_a_place_for_a_stream_it_asks_now_and_then(browser, tmp_path, mo
         shows(page, "#stale", "asked every 5\xa0s: 0 streams are open")
         shows(page, "#site", "north")
         page.get_by_role("button", name="Suspend… metformin").wait_for()
-        before = number_in(page, "decisions so far")
+        before = number_in(page, "patients here")
         give(agent.url, 2)
-        wait_until(lambda: number_in(page, "decisions so far") == before + 2)
+        wait_until(lambda: number_in(page, "patients here") == before + 2)
         monkeypatch.undo()
         shows(page, "#connection", "Live")
         assert not page.locator("#stale").is_visible()
@@ -306,7 +306,7 @@ def test_what_holds_until_it_changes_is_a_step(browser, federation):
                 const colour = (y) => data.subarray(4 * (y * width + x), 4 * (y * width + x) + 4);
                 return [...Array(height).keys()].find((y) => isIt(colour(y))) ?? null;
               };
-              const isLine = ([r, g, b, a]) => a > 200 && Math.abs(r - 11) + Math.abs(g - 107) + Math.abs(b - 107) < 30;
+              const isLine = ([r, g, b, a]) => a > 200 && Math.abs(r - 47) + Math.abs(g - 86) + Math.abs(b - 181) < 30;
               const isBand = ([, , , a]) => a > 20 && a < 60;
               const tops = (isIt) => {
                 const times = {};
@@ -333,7 +333,7 @@ def test_what_holds_until_it_changes_is_a_step(browser, federation):
 def test_what_needs_a_person_is_said_by_the_agent(browser, federation):
     """Fails if the page decides again what needs a person, or what is urgent."""
     with opened(browser, federation.url("north")) as page:
-        shows(page, "#attention", "Nothing needs a person")
+        shows(page, "#attention", "No action needed")
         seen = page.evaluate(
             """async () => {
               const { drawAttention } = await import("/page/attention.js");
@@ -348,7 +348,7 @@ def test_what_needs_a_person_is_said_by_the_agent(browser, federation):
             }"""
         )
         assert seen == [
-            ["This agent cannot serve applications now: full.", "east is unreachable: x"],
+            ["No patient can be treated with this site's help now: full.", "east is unreachable: x"],
             ["act"],
             ["calm", "of the terms"],
         ]
@@ -358,7 +358,7 @@ def test_what_needs_a_person_is_said_by_the_agent(browser, federation):
 def test_words_about_windows_where_there_is_one(browser, federation):
     """Fails if a site without a window tells of one, or a mark hides the dot of an estimate."""
     with opened(browser, federation.url("north")) as page:
-        shows(page, "#book", "time limit for a reward")
+        shows(page, "#book", "time limit for a report")
         assert "window" not in page.locator("#book").inner_text()
         assert page.locator("#arms .whiskers > :last-child").evaluate_all("all => all.every(it => it.matches('.dot'))")
         seen = page.evaluate(
@@ -407,7 +407,7 @@ def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser
         page.keyboard.press("Enter")
         shows(page, "#arms tr.status-suspended", "glipizide")
         shows(page, "#arms tr.status-suspended .badge", "suspended")
-        shows(page, "#notes", "arms are stopped: glipizide")
+        shows(page, "#stops", "glipizide is suspended by north: recalled")
         shows(page, "#done", "glipizide is suspended.")
         page.locator("#arms tr.status-suspended [aria-label='Resume… glipizide']").press("Enter")
         page.keyboard.type("tested again")
@@ -468,7 +468,7 @@ def test_a_full_disk_is_said_until_there_is_room(browser, tmp_path, monkeypatch)
         )
         agent.call(lambda driver: driver.fill_disk())
         wait_until(lambda: ask(f"{agent.url}/v1/decisions", "POST")[0] == 503)
-        shows(page, "#warnings .urgent", "This agent cannot serve applications now: ")
+        shows(page, "#warnings .urgent", "No patient can be treated with this site's help now: ")
         monkeypatch.undo()
         agent.call(lambda driver: driver.fill_disk(full=False))
         page.locator("#warnings li", has_text="cannot serve").wait_for(state="detached")
@@ -526,7 +526,7 @@ def test_a_conflict_is_shown_with_both_signatures(browser, tmp_path):
         agent.hear(bulletin_of("clinic"))
         agent.hear(*(bulletin_of("clinic", reward=it, number=2) for it in (0.0, 1.0)))
         shows(page, "#members tr.conflict", "clinic")
-        page.locator("#members summary", has_text="two different bulletins with the number 2").click()
+        page.locator("#members summary", has_text="two different messages with the number 2").click()
         assert page.locator("#members tr.conflict code").count() == 2
         shows(page, "#warnings", "two processes speak as clinic")
 
@@ -557,6 +557,8 @@ def test_both_themes_and_widths(browser, federation, scheme, width):
         page.screenshot(path=SCREENSHOTS / f"agent-{scheme}-{width}.png", full_page=True)
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
+        if width <= 800:
+            page.get_by_role("button", name="Actions").click()
         page.get_by_role("button", name="Suspend… metformin").click()
         found = Axe().run(page, "dialog")
         assert found.violations_count == 0, found.generate_report()
@@ -656,7 +658,7 @@ def test_a_token_is_asked_for_and_gives_its_rights(browser, tmp_path):
     """Fails if the page shows something to a stranger, offers actions without the right, or does not let go."""
     refused = ("401: ", "Failed to load resource: the server responded with a status of 401")
     with serving(tmp_path, tokens=TOKENS) as agent, opened(browser, agent.url, errors=refused) as page:
-        shows(page, "#sign-in", "With your token of this agent")
+        shows(page, "#sign-in", "With your token of this site")
         shows(page, "#connection", "Not signed in")
         assert page.evaluate("document.activeElement.id") == "token"
         assert page.locator("#sign-in [role=alert]").inner_text() == "", "nobody has done anything wrong yet"
@@ -678,7 +680,7 @@ def test_a_token_is_asked_for_and_gives_its_rights(browser, tmp_path):
         page.reload()
         shows(page, "#site", "north")
         page.locator("#sign-out").click()
-        shows(page, "#sign-in", "With your token of this agent")
+        shows(page, "#sign-in", "With your token of this site")
         assert not page.locator("#content").is_visible()
         page.locator("#token").fill("operator-token")
         page.keyboard.press("Enter")
@@ -796,6 +798,8 @@ def test_hostile_names_are_text(browser, tmp_path, width):
         for name in HOSTILE:
             assert page.locator("#arms th bdi").get_by_text(name, exact=True).count() == 1
         page.locator("#members").scroll_into_view_if_needed()
+        if width <= 800:
+            page.get_by_role("button", name="Actions").click()
         page.locator("#arms .buttons button").first.click()
         page.wait_for_timeout(300)
         assert page.evaluate("window.hacked") is None
@@ -845,8 +849,8 @@ def test_both_pages_follow_what_happens(browser, up):
         site = page.locator("#sites h3 a").first.get_attribute("href")
     with opened(browser, site, motion="no-preference") as page:
         shows(page, "#connection", "Live")
-        before = number_in(page, "decisions so far")
-        wait_until(lambda: number_in(page, "decisions so far") > before)
+        before = number_in(page, "patients here")
+        wait_until(lambda: number_in(page, "patients here") > before)
         page.locator("#graph .pulses > *").first.wait_for(state="attached")
         assert page.locator("#arms > tbody > tr").count() == 3
         page.locator("#history canvas").wait_for()

@@ -97,7 +97,7 @@ def test_an_unreachable_neighbour_and_an_agent_that_does_not_serve(tmp_path):
     with serving(tmp_path) as served:
         code, said = status(served.url)
         assert code == 1
-        assert "east is unreachable: no connection since this agent has started" in said
+        assert "east is unreachable: no connection since this site has started" in said
         row = next(line for line in said.splitlines() if line.startswith("east  "))
         assert row.split()[1:3] == ["unreachable", "never"]
         served.driver.reason = "the disk is full"
@@ -194,7 +194,7 @@ def test_a_site_with_few_patients_is_a_note():
     (said,) = warnings_of_holdout(("a", "b"), Holdout("clinic-7", 1, 12))
     assert isinstance(said, Note)
     assert said == (
-        "clinic-7 has released 12 rewards of b, which is the main reason why the answer is not surer. More patients "
+        "clinic-7 has released 12 outcomes of b, which is the main reason why the answer is not surer. More patients "
         "there would help most."
     )
 

@@ -172,7 +172,7 @@ def notes_of_shares(terms: Federation, board: Board) -> Iterator[str]:
 def warnings_of_holdout(arms: Sequence[str], holdout: Holdout | None) -> Iterator[str]:
     """Who keeps the whole federation from an answer."""
     if holdout is not None:
-        released = f"{holdout.released} rewards" if holdout.released else "nothing"
+        released = f"{holdout.released} outcomes" if holdout.released else "nothing"
         yield Note(
             f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the answer "
             "is not surer. More patients there would help most."

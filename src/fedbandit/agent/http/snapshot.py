@@ -127,7 +127,7 @@ def needs_a_person(state: models.SiteState) -> list[str]:
             many = f"{state.arms_waiting} changes of the arms wait"
         said.append(f"{many} for consent")
     silent = [it for it in state.neighbours if not it.reachable]
-    never = "no connection since this agent has started"
+    never = "no connection since this site has started"
     return said + [f"{it.name} is unreachable: {it.last_error or never}" for it in silent]
 
 

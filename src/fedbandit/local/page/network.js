@@ -26,7 +26,6 @@ function makeNode() {
   return svg(
     "g",
     {},
-    svg("title"),
     svg("circle", { r: 11 }),
     svg("path", { class: "cross", d: "M-4-4 4 4M4-4-4 4" }),
     svg("text"),
@@ -34,10 +33,9 @@ function makeNode() {
 }
 
 function drawNode(node, site, at, kind, isCrowded) {
-  const [title, circle, , label] = node.children;
+  const [circle, , label] = node.children;
   setAttributes(node, { class: kind, transform: `translate(${at.x.toFixed(1)} ${at.y.toFixed(1)})` });
   setAttribute(circle, "class", `node ${kind}`);
-  setText(title, site.name);
   setText(label, shortened(site.name, isCrowded ? 9 : 14));
   const isSide = Math.abs(Math.cos(at.angle)) > 0.35;
   setAttributes(label, {

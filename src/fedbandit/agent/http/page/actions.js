@@ -2,6 +2,7 @@
 
 import * as agent from "./agent.js";
 import { el, nameOf, setAttribute, setText, setWords, show } from "./elements.js";
+import { plain, say } from "./words.js";
 
 const dialog = document.getElementById("confirm");
 const [title, says, field, error, go, cancel] = ["h2", ".says", ".field", "[role=alert]", ".go", ".cancel"].map((it) =>
@@ -13,13 +14,15 @@ let run = null;
 
 /** Ask; `action(text)` runs when it is confirmed, with what was typed if there is a `label`; `missing`: if nothing was. */
 function confirm({ heading, sentences, button, isFinal = false, label = null, missing = null, most = 200, action, after, name }) {
-  setText(title, heading);
-  says.replaceChildren(...sentences.map((parts) => el("p", {}, ...parts)));
+  setText(title, say(heading));
+  says.replaceChildren(
+    ...sentences.map((parts) => el("p", {}, ...parts.map((it) => (typeof it === "string" ? say(it) : it)))),
+  );
   setText(error, "");
-  setText(go, button);
+  setText(go, say(button));
   go.classList.toggle("danger", isFinal);
   show(field, label !== null);
-  setText(field.querySelector("span"), label ?? "");
+  setText(field.querySelector("span"), say(label ?? ""));
   input.value = "";
   input.maxLength = most;
   setAttribute(input, "aria-required", missing !== null ? "true" : null); // not `required`, whose words are the browser's
@@ -36,7 +39,7 @@ function confirm({ heading, sentences, button, isFinal = false, label = null, mi
       setWords(done, after(text), [name ?? text]);
     } catch (failure) {
       if (!(failure instanceof agent.CallFailed)) throw failure;
-      setText(error, `That was refused: ${failure.message}.`);
+      setText(error, `That was refused: ${plain(failure.message)}.`);
     } finally {
       go.disabled = false;
     }
@@ -69,7 +72,7 @@ export function exclude(name) {
   confirm({
     heading: "Exclude a member?",
     sentences: [
-      ["What ", nameOf(name), " says no longer counts at this site, and its new changes of arms are not taken."],
+      ["What ", nameOf(name), " says no longer counts at this site, and its new changes of {arms} are not taken."],
       ["Its stops that are known stay. Every site decides for itself: tell the others. You can include it again."],
     ],
     label: "Why, for this site's people",
@@ -96,21 +99,21 @@ export function include(name) {
 
 const CHANGES = {
   suspend: {
-    heading: "Suspend an arm?",
-    says: " will be given to nobody, at this site at once and at every other site as soon as it has heard of it; the page shows who has. Nobody has to consent. Rewards of its earlier decisions still count.",
-    button: "Suspend this arm",
+    heading: "Suspend this {arm}?",
+    says: " will be given to nobody, at this site at once and at every other site as soon as it has heard of it; the page shows who has. Nobody has to consent. What is reported of earlier patients still counts.",
+    button: "Suspend this {arm}",
     after: "is suspended.",
   },
   resume: {
-    heading: "Resume an arm?",
+    heading: "Resume this {arm}?",
     says: " will be given again: at this site at once, at others once they accept it.",
-    button: "Resume this arm",
+    button: "Resume this {arm}",
     after: "is given again.",
   },
   retire: {
-    heading: "Retire an arm for good?",
-    says: " will be given to nobody. This is final here, and wherever it is accepted; elsewhere it suspends the arm. It cannot be undone.",
-    button: "Retire this arm for good",
+    heading: "Retire this {arm} for good?",
+    says: " will be given to nobody. This is final here, and wherever it is accepted; elsewhere it suspends the {arm}. It cannot be undone.",
+    button: "Retire this {arm} for good",
     isFinal: true,
     after: "is retired.",
   },
@@ -131,16 +134,16 @@ export function changeArm(change, name) {
 
 export function addArm() {
   confirm({
-    heading: "Add an arm",
+    heading: "Add a new {arm}",
     sentences: [
       [
-        "It will be given at this site at once, and at other sites once they accept it. An arm is its name: use the same spelling everywhere. A name cannot be changed later.",
+        "It will be given at this site at once, and at other sites once they accept it. Sites know it by its name: use the same spelling everywhere. A name cannot be changed later.",
       ],
     ],
-    label: "Name of the new arm",
+    label: "Name of the new {arm}",
     missing: "Type a name first.",
     most: 64,
-    button: "Add this arm",
+    button: "Add this {arm}",
     action: (name) => agent.changeArm("add", name),
     after: (name) => `${name} is added.`,
   });
@@ -155,8 +158,8 @@ export function accept(change) {
       [nameOf(change.by), ` asks to ${what} `, nameOf(change.arm), "."],
       [
         isFinal
-          ? "A retirement is final: the arm is never given here again."
-          : "It will count at this site at once. All waiting changes of this arm are accepted with it, except a retirement.",
+          ? "A retirement is final: it is never given here again."
+          : "It will count at this site at once. All waiting changes of this {arm} are accepted with it, except a retirement.",
       ],
     ],
     button: isFinal ? "Accept the retirement" : "Accept",

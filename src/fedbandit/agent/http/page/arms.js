@@ -4,15 +4,15 @@ import * as actions from "./actions.js";
 import { isAlone, isAnyStoppedAhead } from "./answer.js";
 import { SteadyScale } from "./axis.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
-import { between, count, decimalsFor, number, shortened, shortPercent } from "./format.js";
+import { between, count, decimalsFor, number, shortPercent } from "./format.js";
 import { More } from "./more.js";
 import { drawAxis, drawWhisker, makeAxis, makeWhisker } from "./whisker.js";
-import { intervalOf, lost } from "./words.js";
+import { intervalOf, lost, say } from "./words.js";
 
 const table = document.getElementById("arms");
 const body = table.tBodies[0];
 const axis = makeAxis();
-const more = new More(document.getElementById("more-arms"), "arms");
+const more = new More(document.getElementById("more-arms"), "{arms}");
 const steady = new SteadyScale();
 const waitingList = document.getElementById("waiting");
 const stopsList = document.getElementById("stops");
@@ -44,7 +44,7 @@ function makeRow(arm) {
   const cell = (label, ...children) => el("td", { "data-label": label }, ...children);
   const parts = {
     badge: el("span", { class: "badge", hidden: true }),
-    whisker: makeWhisker({ own: "diamond" }),
+    whisker: makeWhisker({ own: "ring" }),
     estimate: el("span", { class: "strong" }),
     interval: el("span", { class: "faint block" }),
     own: el("span"),
@@ -53,7 +53,7 @@ function makeRow(arm) {
     behind: el("span"),
     behindInterval: el("span", { class: "faint block" }),
     bar: el("span", { class: "fill" }),
-    pulls: el("span"),
+    pulls: el("span", { class: "here" }),
     patients: el("span", { class: "strong" }),
     buttons: el("td", { class: "buttons" }),
   };
@@ -90,11 +90,6 @@ function drawRow(row, arm, { scale, decimals, leader, best, mostPatients, rights
   row.className = `status-${arm.status} colour-${arm.k % 8}${arm.name === leader ? " leader" : ""}`;
   const badge = arm.status !== "active" ? arm.status : arm.name === leader ? best : "";
   setText(parts.badge, badge);
-  setAttribute(
-    parts.badge,
-    "title",
-    arm.status !== "active" && arm.changed_by ? `by ${shortened(arm.changed_by, 80)}` : null,
-  );
   show(parts.badge, badge !== "");
   drawWhisker(parts.whisker, scale, arm.estimate, intervalOf(arm), { own: arm.own_mean }, arm.own_mean);
   setText(parts.estimate, number(arm.estimate, decimals));
@@ -160,9 +155,9 @@ export function drawArms(known) {
   const words = federation.counts === "patients" ? "patients" : "sites, which count alike";
   setText(
     document.getElementById("counts"),
-    `The estimate is the mean reward over all ${words}; rewards go from ${low} to ${high}.${
+    `${say("The estimate is the mean {reward} over all")} ${words}, ${say("where a {reward} counts from")} ${low} to ${high}.${
       arms.some(isNoisy)
-        ? " A mean of this site alone that is marked (noisy) lies outside, because few rewards and the noise that protects them are in it."
+        ? " A mean of this site alone that is marked (noisy) lies outside, because few patients and the noise that protects them are in it."
         : ""
     }`,
   );

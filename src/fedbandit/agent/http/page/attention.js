@@ -1,7 +1,8 @@
-// What needs a person, as the agent says it. Below it, what is good to know.
+// What somebody should do, as the agent says it, in words for everybody. Below it, what is good to know.
 
 import { el, keyed, setText, setWords, show } from "./elements.js";
 import { counted } from "./format.js";
+import { plain } from "./words.js";
 
 const list = document.getElementById("warnings");
 const notes = document.getElementById("notes");
@@ -14,16 +15,20 @@ function lines(texts, warnings) {
   return texts.map((text, i) => ({ key: `${i} ${text}`, isUrgent: !warnings.includes(text), text }));
 }
 
+/** Whether the page says so elsewhere: what waits for consent has a line with its button, stops and missing certificates too. */
+const isBelow = (text) =>
+  text.includes("'fedbandit arm accept ") || text.startsWith("arms are stopped: ") || text.startsWith("INSECURE: ");
+
 /** Draw it. */
-export function drawAttention({ state, problem }) {
+export function drawAttention({ state, problem, waiting = [] }) {
   const trouble =
     problem === null
       ? []
-      : [{ key: "problem", isUrgent: true, text: `This agent cannot serve applications now: ${problem}.` }];
-  const needed = lines(state.needs_person, state.warnings);
+      : [{ key: "problem", isUrgent: true, text: `No patient can be treated with this site's help now: ${problem}.` }];
+  const needed = lines(state.needs_person.filter((it) => !isBelow(it)), state.warnings);
   const all = [...trouble, ...needed.filter((it) => it.isUrgent), ...needed.filter((it) => !it.isUrgent)];
   const calmTexts = [...state.notes, ...state.warnings_of_terms];
-  const calmOnes = lines(state.warnings.filter((it) => calmTexts.includes(it)), state.warnings);
+  const calmOnes = lines(state.warnings.filter((it) => calmTexts.includes(it) && !isBelow(it)), state.warnings);
   const names = [...state.arms, ...state.neighbours, state].map((it) => it.name);
   for (const [place, shown] of [
     [list, all],
@@ -34,11 +39,12 @@ export function drawAttention({ state, problem }) {
       shown,
       (it) => it.key,
       (it) => el("li", { class: it.isUrgent ? "urgent" : null }),
-      (node, it) => setWords(node, it.text, names),
+      (node, it) => setWords(node, plain(it.text), names),
     );
     show(place, shown.length > 0);
   }
-  setText(words, all.length === 0 ? "Nothing needs a person" : "Needs a person");
-  section.classList.toggle("quiet", all.length === 0);
-  setText(tally, all.length === 0 ? "" : counted(all.length, "thing"));
+  const things = all.length + waiting.length;
+  setText(words, things === 0 ? "No action needed" : "Action needed");
+  section.classList.toggle("quiet", things === 0);
+  setText(tally, things === 0 ? "" : counted(things, "thing"));
 }

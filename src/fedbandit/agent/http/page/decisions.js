@@ -1,9 +1,10 @@
 // Decisions and rewards of this site, and what was refused.
 
 import { el, keyed, setText, show } from "./elements.js";
-import { count, duration, whole } from "./format.js";
+import { count, duration, share, whole } from "./format.js";
 
 const FACTS = document.getElementById("facts");
+const PLAN = document.getElementById("plan");
 const BOOK = document.getElementById("book");
 const REFUSED = document.getElementById("refused");
 
@@ -31,14 +32,29 @@ function drawFacts(list, facts) {
 /** Draw the numbers beside the answer. */
 export function drawFactsOfSite({ state }) {
   const { rates, decisions, federation, neighbours, arms } = state;
+  drawPlan(federation, decisions.handed_out);
   drawFacts(FACTS, [
-    ["decisions per minute, lately", whole(rates.decisions_per_minute)],
-    ["rewards per minute, lately", whole(rates.rewards_per_minute)],
-    ["decisions so far", count(decisions.handed_out)],
-    ["rewards that count", count(arms.reduce((sum, arm) => sum + arm.rewards, 0))],
+    ["patients at all sites", count(federation.patients)],
+    ["patients here", count(decisions.handed_out)],
+    ["patients here per minute, lately", whole(rates.decisions_per_minute)],
+    ["patients here whose outcome counts", count(arms.reduce((sum, arm) => sum + arm.rewards, 0))],
     [neighbours.length === 1 ? "neighbour linked" : "neighbours linked", `${neighbours.filter((it) => it.reachable).length} of ${neighbours.length}`],
     [federation.num_agents === 1 ? "site that counts" : "sites that count", count(federation.num_agents)],
   ]);
+}
+
+/** What was planned, beside what is; nothing where nobody has planned anything. */
+function drawPlan({ patients, plan }, here) {
+  const of = (now, planned) => `${count(now)} of ${count(planned)} (${share(now / planned)})`;
+  const facts = [
+    ["question", plan.question],
+    ["start, as planned", plan.starts],
+    ["patients at all sites, of those planned", plan.patients === null ? "" : of(patients, plan.patients)],
+    ["patients here, of those expected", plan.per_site === null ? "" : of(here, plan.per_site)],
+    ["when to stop", plan.stops],
+  ].filter(([, value]) => value !== "");
+  show(PLAN.closest("section"), facts.length > 0);
+  drawFacts(PLAN, facts);
 }
 
 /** Draw the book of decisions, and refusals. */
@@ -47,27 +63,27 @@ export function drawDecisions({ state }) {
   const hasWindow = federation.reward_window > 0;
   const forgotten = Object.values(it.forgotten).reduce((sum, value) => sum + value, 0);
   drawFacts(BOOK, [
-    ["decisions without a reward so far", count(it.pending), "The application has not reported it, and it may still come."],
+    ["patients whose outcome is not reported yet", count(it.pending), "It may still come."],
     [
-      "rewards that count later",
+      "outcomes that count later",
       count(it.waiting),
-      `They are reported. ${hasWindow ? "Their window is open" : "One of an earlier decision is missing"}, or this site releases nothing now.`,
+      `They are reported. ${hasWindow ? "Their time is not over" : "One of an earlier patient is missing"}, or this site tells others nothing now.`,
     ],
     ...(hasWindow
-      ? [["rewards that came too late", count(it.late), `Their window was over: ${federation.default_reward} counted instead.`]]
+      ? [["outcomes that came too late", count(it.late), `Their time was over: ${federation.default_reward} counted instead.`]]
       : []),
-    ["decisions forgotten without a reward", count(forgotten), "Since this process started."],
+    ["patients forgotten without an outcome", count(forgotten), "Since this process started."],
     [
-      "time limit for a reward",
+      "time limit for a report",
       hasWindow ? duration(federation.reward_window) : "none",
       hasWindow
-        ? "From its decision. At the end it counts."
-        : "It counts whenever it comes, as long as this agent remembers its decision.",
+        ? "From the decision. At the end it counts."
+        : "It counts whenever it comes, as long as this site remembers the decision.",
     ],
     [
-      "decisions that it remembers",
+      "decisions that this site remembers",
       count(it.remembered),
-      `Their reward can still be reported or repeated. It remembers ${count(it.keep)} at most.`,
+      `What became of them can still be reported. It remembers ${count(it.keep)} at most.`,
     ],
     ...(it.per_day === null
       ? []

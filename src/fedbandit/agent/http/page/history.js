@@ -10,6 +10,7 @@ const place = document.getElementById("history");
 const legend = document.getElementById("legend");
 const nothing = document.getElementById("history-none");
 const meaning = document.getElementById("history-words");
+const always = document.getElementById("always");
 const choices = [...document.querySelectorAll("[data-lines]")];
 const MOST_LINES = 8; // of many arms, only so many are drawn until somebody asks for more
 const MOST_DOTS = 12; // of few points each is a dot: one alone would not be seen
@@ -21,11 +22,19 @@ let plot = null;
 let drawn = ""; // what the chart was built for
 let end = 0; // of the lines: the time until which the last values are known to hold
 let lines = "estimates";
+let isAlways = false; // whether the bands are those that hold however often one looks
 const MEANING = {
-  estimates: "The mean {reward} of each {arm} over all sites, as estimated then. The bands are 95\u00a0% intervals of the best two.",
+  estimates: "The mean {reward} of each {arm} over all sites, as estimated then.",
   own_means: "The mean of this site's own noisy releases of each {arm}.",
 };
 const picked = new Map(); // arms that somebody has shown or hidden
+
+always.addEventListener("click", () => {
+  isAlways = !isAlways;
+  setAttribute(always, "aria-pressed", String(isAlways));
+  drawn = "";
+  redraw();
+});
 
 for (const button of choices) {
   button.addEventListener("click", () => {
@@ -152,11 +161,11 @@ function inside(values, visible, low, high, most, narrowest) {
 /** Columns as the chart wants them: the last values hold until `end`; older points may know fewer arms. */
 function columns(changed, arms, banded) {
   const points = [...changed, { ...changed.at(-1), at: end }];
-  const of = (name, k) => points.map((point) => point[name][k] ?? null);
+  const of = (name, k) => points.map((point) => point[name]?.[k] ?? null);
   return [
     points.map(({ at }) => at),
     ...arms.map((_, k) => of(lines, k)),
-    ...banded.flatMap((k) => [of("lows", k), of("highs", k)]),
+    ...banded.flatMap((k) => (isAlways ? [of("always_lows", k), of("always_highs", k)] : [of("lows", k), of("highs", k)])),
   ];
 }
 
@@ -210,6 +219,17 @@ function inWords(points, arms, order) {
   return `${lines === "estimates" ? "Estimates" : "Means of this site alone"} from ${time(points[0].at)} to ${time(end)}: ${told.filter((it) => it !== null).join("; ")}`;
 }
 
+const bandsInWords = () =>
+  isAlways
+    ? "The bands are 95\u00a0% intervals of the best two that hold however often one looks."
+    : "The bands are 95\u00a0% intervals of the best two, for somebody who looks once.";
+
+/** Why a line can move although nobody got that arm: the weights of the sites have changed. */
+const whyLinesMove = (federation) =>
+  federation.counts === "patients" && federation.num_agents > 1
+    ? say(" A line can move while nobody gets that {arm}: each site counts by how many patients it has, and that changes.")
+    : "";
+
 /** Draw it. */
 export function drawHistory(now) {
   known = now;
@@ -217,7 +237,8 @@ export function drawHistory(now) {
   const { points } = now.history;
   const isEmpty = !points.some((point) => point[lines].some((it) => it !== null));
   for (const it of [place, legend, meaning]) show(it, !isEmpty);
-  setText(meaning, say(MEANING[lines]));
+  setText(meaning, lines === "estimates" ? `${say(MEANING.estimates)} ${bandsInWords()}${whyLinesMove(federation)}` : say(MEANING[lines]));
+  show(always, lines === "estimates");
   show(nothing, isEmpty);
   if (isEmpty) return;
   const order = ranking(arms);

@@ -26,7 +26,7 @@ function makeRow(neighbour) {
     el("th", { scope: "row" }, nameOf(neighbour.name), parts.address),
     cell("state", parts.state, parts.why),
     cell("last heard", parts.last),
-    cell("bulletins in", parts.received, parts.failed),
+    cell("messages in", parts.received, parts.failed),
     cell("out", parts.sent),
   );
   row.parts = parts;
@@ -45,7 +45,7 @@ function drawRow(row, it, { now }) {
   const kind = kindOf(it);
   row.className = kind;
   const proxy = it.proxy === null || it.proxy === "none" ? "" : ` through ${it.proxy}`;
-  setText(parts.address, it.address === null ? "dials us" : `${it.address}${proxy}`);
+  setText(parts.address, it.address === null ? "calls us" : `${it.address}${proxy}`);
   setText(parts.state, STATES[kind]);
   parts.state.className = `state ${kind}`;
   setText(parts.why, it.linked_since === null ? "" : `for ${duration(now - it.linked_since)}`);

@@ -45,8 +45,8 @@ function makeRow(member) {
     {},
     el("th", { scope: "row" }, nameOf(member.name), parts.self),
     cell("state", parts.state),
-    cell("its bulletin", parts.since, parts.place),
-    cell("decisions", parts.decisions),
+    cell("its newest message", parts.since, parts.place),
+    cell("patients", parts.decisions),
     cell("releases", parts.releases),
     cell("largest share", el("span", { class: "bar", "aria-hidden": "true" }, parts.fill), parts.share),
     cell("what is odd", parts.odd),
@@ -60,7 +60,7 @@ function makeRow(member) {
 function oddOf({ oddities, conflict }) {
   const found = oddities.map((text) => ({ key: text, text, signatures: [] }));
   if (conflict !== null) {
-    const text = `two different bulletins with the number ${conflict.number}`;
+    const text = `two different messages with the number ${conflict.number}`;
     found.unshift({ key: conflict.signatures.join(), text, signatures: conflict.signatures });
   }
   return found;
@@ -117,7 +117,7 @@ export function drawMembers(known) {
   setText(
     document.getElementById("members-words"),
     members.length === 0
-      ? "No bulletin is here yet."
-      : `Bulletins of ${counted(members.length, "site")} are here. The oldest that counts arrived ${ago(known.now - oldest)}.${bound}`,
+      ? "Nothing has come from any site yet."
+      : `Messages of ${counted(members.length, "site")} are here. The oldest that counts arrived ${ago(known.now - oldest)}.${bound}`,
   );
 }

@@ -29,7 +29,6 @@ function makeNode() {
   return svg(
     "g",
     {},
-    svg("title"),
     svg("circle", { class: "node", r: 9 }),
     svg("path", { class: "cross", d: "M-4-4 4 4M4-4-4 4" }),
     svg("text", { class: "label" }),
@@ -40,8 +39,7 @@ function drawNode(node, neighbour, isCrowded) {
   const { x, y, angle } = places.get(neighbour.name);
   const kind = kindOf(neighbour);
   setAttributes(node, { class: `neighbour ${kind}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` });
-  const [title, , , label] = node.children;
-  setText(title, `${shortened(neighbour.name, 100)}: ${WORDS[kind]}`);
+  const [, , label] = node.children;
   setText(label, isCrowded && kind === "live" ? "" : shortened(neighbour.name, 14)); // the table names all
   const isSide = Math.abs(Math.cos(angle)) > 0.35;
   setAttributes(label, {

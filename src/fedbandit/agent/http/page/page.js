@@ -6,8 +6,9 @@ import { drawArms } from "./arms.js";
 import { drawAttention } from "./attention.js";
 import { drawConnection } from "./connection.js";
 import { drawDecisions, drawFactsOfSite } from "./decisions.js";
-import { setText, show } from "./elements.js";
+import { setAttribute, setText, show } from "./elements.js";
 import { duration, shortened, shortPercent } from "./format.js";
+import { drawForest, learnEvidence } from "./forest.js";
 import { drawHistory } from "./history.js";
 import { drawLinks } from "./links.js";
 import { drawMembers } from "./members.js";
@@ -26,6 +27,7 @@ const store = new Store({
   history: { points: [] },
   session: null, // who looks at the page
   rights: [],
+  evidence: null, // every site beside the average
   waiting: [], // changes of arms that need consent
   connection: { kind: "connecting" },
   now: Date.now() / 1000, // by the agent's clock
@@ -35,7 +37,7 @@ const store = new Store({
 });
 
 const NOBODY = { session: null, rights: [] };
-const NOTHING = { state: null, history: { points: [] }, waiting: [] };
+const NOTHING = { state: null, history: { points: [] }, evidence: null, waiting: [] };
 
 const stream = new Stream("/v1/events", onEvent, onConnection, readNow);
 addSession(() => {
@@ -90,6 +92,7 @@ function onEvent(type, data) {
   if (type === "state") {
     const before = store.known.state;
     store.set({ state: data, heardAt: Date.now() / 1000 });
+    void learnEvidence((evidence) => store.set({ evidence }));
     const changed =
       before !== null && (before.arms_version !== data.arms_version || before.arms_waiting !== data.arms_waiting);
     if (changed) void learnArms();
@@ -114,6 +117,7 @@ function drawFrame(known) {
   if (state !== null) show(document.getElementById("sign-in"), false);
   if (state === null) return;
   useWords(state.federation.words);
+  show(actionsButton, ["arms", "members"].some((it) => known.rights.includes(it)));
   for (const id of ["lost", "lost-again"]) setText(document.getElementById(id), `${lost()} per 100 patients`);
   setText(document.getElementById("site"), state.name);
   setText(document.getElementById("federation"), state.federation.name);
@@ -130,6 +134,7 @@ function drawFrame(known) {
     drawMembers,
     drawDecisions,
     drawPrivacy,
+    drawForest,
     drawHistory,
   ])
     draw(known);
@@ -140,6 +145,12 @@ function drawFrame(known) {
   );
   setText(document.getElementById("digest"), `terms ${state.federation.digest.slice(0, 12)}`);
 }
+
+const actionsButton = document.getElementById("actions");
+actionsButton.addEventListener("click", () => {
+  const isOn = document.body.classList.toggle("with-actions");
+  setAttribute(actionsButton, "aria-pressed", String(isOn));
+});
 
 store.onChange(drawFrame);
 addToggle(document.getElementById("theme"));

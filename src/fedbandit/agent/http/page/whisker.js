@@ -2,7 +2,7 @@
 
 import { setAttributes, svg } from "./elements.js";
 
-/** An empty row; `marks` are shapes beside the dot: `diamond` or `line`, each with its class. */
+/** An empty row; `marks` are shapes beside the dot: `ring` or `line`, each with its class. */
 export function makeWhisker(marks) {
   const grid = svg("g", { class: "grid" });
   const bias = svg("line", { class: "bias", y1: "50%", y2: "50%" });
@@ -10,7 +10,7 @@ export function makeWhisker(marks) {
   const ends = [0, 1].map(() => svg("line", { class: "whisker", y1: "34%", y2: "66%" }));
   const dot = svg("circle", { class: "dot", r: 6, cy: "50%" });
   const shapes = Object.entries(marks).map(([kind, shape]) => {
-    const path = shape === "diamond" ? "M0-9 9 0 0 9-9 0Z" : "M0-13V13";
+    const path = shape === "ring" ? "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0Z" : "M0-13V13";
     return [kind, svg("svg", { class: `mark ${kind}`, y: "50%", overflow: "visible" }, svg("path", { d: path }))];
   });
   const root = svg("svg", { class: "whiskers", "aria-hidden": "true", focusable: "false" });

@@ -17,6 +17,25 @@ export function say(text) {
 /** What is counted where rewards fall short, in the plural: "more failures", or "fewer rewards". */
 export const lost = () => (known.failures === "" ? `fewer ${known.rewards}` : `more ${known.failures}`);
 
+const OF_OPERATORS = {
+  "arm accept": "the operator of this site consents",
+  "arm list": "see below",
+  confirm: "the operator of this site has to confirm that",
+  include: "the operator of this site can include it again, which",
+  restore: "the operator of this site has to restore it, which",
+};
+
+/** A text of the agent without the commands that an operator would type: what is to be done, in words. */
+export function plain(text) {
+  return text.replace(
+    /(^|[.:] )?'fedbandit (arm \w+|\w+)(?: (?:'[^']*'|[^' ])+)*'/g,
+    (_, before = "", command) => {
+      const words = Object.hasOwn(OF_OPERATORS, command) ? OF_OPERATORS[command] : "the operator of this site knows how";
+      return `${before}${before.startsWith(".") ? capital(words) : words}`;
+    },
+  );
+}
+
 /** Use these words everywhere: in elements whose text, or label, has braces. */
 export function useWords(words) {
   known = words;
