@@ -33,7 +33,7 @@ class Picture(NamedTuple):
 
 
 PICTURES = {
-    "page": Picture(["--problem", "hospital"], 6.0, 1, "#arms tr.leader", 1240),
+    "page": Picture(["--problem", "hospital"], 6.0, 1, "#arms tr.leader", 1480),
     "report": Picture(["--problem", "hospital", "--seed", "3"], 4.0, 1, "main table.forest", 1500),
     "federation": Picture(["--problem", "bernoulli", "--arms", "4", "--seed", "7"], 2.0, 0, "#sites article", 1020),
 }

@@ -372,7 +372,7 @@ def test_words_about_windows_where_there_is_one(browser, federation):
               return document.querySelector("#book").textContent;
             }"""
         )
-        assert "Their window was over: 0.25 counted instead." in seen
+        assert "Their time was over: 0.25 counted instead." in seen
 
 
 # ---------------------------------------------------------------- keyboard, operator
