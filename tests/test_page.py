@@ -713,7 +713,7 @@ def test_a_person_acts_under_his_name_in_all_tabs_until_he_signs_out_in_one(brow
         ]
         press_until(other, "Shift+Tab", "#sign-out")
         other.keyboard.press("Enter")
-        shows(other, "#sign-in", "With your token of this agent")
+        shows(other, "#sign-in", "With your token of this site")
         agent.call(lambda driver: driver.decide())
         shows(page, "#sign-in [role=alert]", "You are no longer signed in.")
         assert not page.locator("#content").is_visible()

@@ -145,8 +145,8 @@ def test_on_a_phone_what_changes_something_is_behind_one_button(browser, tmp_pat
         serving(tmp_path / "viewer", tokens=TOKENS, neighbours=()) as agent,
         opened(browser, agent.url, 390, errors=asks) as page,
     ):
-        page.locator("#token-input").fill("application-token")
-        page.get_by_role("button", name="Show this site").click()
+        page.locator("#token").fill("application-token")
+        page.get_by_role("button", name="Sign in").click()
         shows(page, "#site", "north")
         assert not page.get_by_role("button", name="Actions").is_visible(), "nothing can be changed"
 

@@ -54,7 +54,12 @@ async function learn(call, changes) {
   }
 }
 
-const learnHistory = () => learn(agent.history, (history) => ({ history }));
+const learnHistory = () =>
+  learn(agent.history, (history) => {
+    const last = history.points.at(-1)?.at ?? -Infinity; // points may have come meanwhile, by the stream
+    const later = store.known.history.points.filter((it) => it.at > last);
+    return { history: { ...history, points: [...history.points, ...later] } };
+  });
 const learnSession = () => learn(agent.session, (session) => ({ session, rights: session.rights }));
 const learnArms = () => learn(agent.arms, ({ waiting }) => ({ waiting }));
 
