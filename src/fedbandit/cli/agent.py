@@ -540,13 +540,15 @@ def its_client(site: "SiteConfig", path: Path, right: "Right", token_file: Path 
 
 
 @contextmanager
-def plain_errors() -> Generator[None]:
-    """Report refusals of an agent, its file or its client like the caller's own errors."""
+def plain_errors(but: tuple[type[Exception], ...] = ()) -> Generator[None]:
+    """Report refusals of an agent, its file or its client like the caller's own errors, ``but`` some."""
     from fedbandit.agent.client import AgentError
     from fedbandit.agent.core.records import Refused
     from fedbandit.agent.disk.journal import JournalError
 
     try:
         yield
+    except but:
+        raise
     except (AgentError, JournalError, Refused) as error:
         raise FileError(str(error)) from None

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedbandit.cli.agent import arm, certs, live
+from fedbandit.cli.audit_log import auditor
 from fedbandit.cli.errors import errors_exit_with_2, output_folder, quietly
 from fedbandit.cli.evaluate import evaluator
 from fedbandit.cli.plan import planner
@@ -38,6 +39,7 @@ app.add_typer(arm, name="arm")
 app.add_typer(upper)
 app.add_typer(planner)
 app.add_typer(evaluator)
+app.add_typer(auditor)
 
 
 def main() -> None:

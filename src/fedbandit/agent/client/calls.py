@@ -5,13 +5,14 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fedbandit.agent.http.state import (
     ArmChangeBody,
     ArmsBody,
+    AuditLogBody,
     EvidenceBody,
     FederationState,
     HistoryBody,
@@ -383,6 +384,15 @@ def evidence(reference: str | None = None) -> ApiCall[EvidenceBody]:
     """
     query = "" if reference is None else f"?reference={quote(reference, safe='')}"
     return ApiCall("GET", f"/v1/evidence{query}", _model(EvidenceBody))
+
+
+def audit_log(**wanted: str | int) -> ApiCall[AuditLogBody]:
+    """Read who did what, when and why: at most 1,000 entries of the audit trail, oldest first.
+
+    ``wanted``: ``since``, ``until``, ``person``, ``kind``, ``arm``, ``after`` a number, the ``last`` so many.
+    """
+    query = urlencode({name: str(value) for name, value in wanted.items()})
+    return ApiCall("GET", f"/v1/audit-log{'?' if query else ''}{query}", _model(AuditLogBody))
 
 
 def history() -> ApiCall[HistoryBody]:

@@ -6,19 +6,21 @@ digits: nobody who is told a hash can guess what it stands for.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from typing import Literal, NamedTuple, get_args
 
 from fedbandit.agent.core.arms import MAX_REASON, ChangeKind
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import InvalidArgument, closest
 
 __all__ = [
     "BEGINNING",
     "COLUMNS",
+    "FILTERS",
     "KINDS",
+    "MOST_SHOWN",
     "REASON",
     "UNSAID",
     "Act",
@@ -30,6 +32,7 @@ __all__ = [
     "chained",
     "checked_reason",
     "fault_of",
+    "filter_from",
     "head_from",
     "needs_reason",
     "time_from",
@@ -175,7 +178,10 @@ def fault_of(entries: Iterable[Entry], heads: Iterable[Head] = ()) -> str | None
 
     ``heads``: what is known of it from elsewhere.
     """
-    known = {it.number: it for it in heads if it.number}
+    known: dict[int, set[Head]] = {}
+    for head in heads:
+        if head.number:
+            known.setdefault(head.number, set()).add(head)
     last = BEGINNING
     for it in entries:
         if it.number != last.number + 1:
@@ -183,8 +189,9 @@ def fault_of(entries: Iterable[Entry], heads: Iterable[Head] = ()) -> str | None
         if it.hash != it.hash_after(last.hash):
             return f"entry {it.number} is not as it was written, or what stands before it is not"
         last = Head(it.number, it.hash)
-        if (other := known.pop(last.number, last)) != last:
-            return f"entry {it.number} is another one than was written: its hash was {other.hash}"
+        for other in known.pop(last.number, ()):
+            if other != last:
+                return f"entry {it.number} is another one than was written: its hash was {other.hash}"
     if known:
         return f"entries are missing at the end: there are {last.number}, and there were {max(known)}"
     return None
@@ -199,6 +206,7 @@ class Filter:
 
     * ``since``, ``until``: milliseconds since 1970, the second excluded
     * ``after``: those with a larger number; ``last``: so many of the newest, 0: all
+    * ``most``: so many at once, 0: all
     """
 
     since: int | None = None
@@ -208,10 +216,34 @@ class Filter:
     arm: str | None = None
     after: int = 0
     last: int = 0
+    most: int = 0
 
 
 ABOUT_ARMS: tuple[Kind, ...] = ("arm", "release", "history")
 """Kinds whose subject is an arm."""
+
+
+MOST_SHOWN = 1000
+"""So many entries are in one answer."""
+
+FILTERS = ("since", "until", "person", "kind", "arm", "after", "last")
+"""The fields of a filter, as texts."""
+
+
+def filter_from(said: Mapping[str, str]) -> Filter:
+    """What somebody wants to see, in words."""
+    kind = said.get("kind")
+    if kind is not None and kind not in KINDS:
+        raise InvalidArgument("kind", kind, f"one of {', '.join(KINDS)}", closest(kind, KINDS))
+    since, until = ((None if name not in said else time_from(name, said[name])) for name in ("since", "until"))
+    after, last = (_number(name, said.get(name, "0")) for name in ("after", "last"))
+    return Filter(since, until, said.get("person"), kind, said.get("arm"), after, last)
+
+
+def _number(argument: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InvalidArgument(argument, text, "a whole number")
+    return int(text)
 
 
 def time_from(argument: str, text: str) -> int:

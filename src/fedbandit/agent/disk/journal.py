@@ -11,8 +11,8 @@ import json
 import os
 import sqlite3
 import struct
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from secrets import token_bytes
 from struct import error as StructError  # noqa: N812  # a class
@@ -21,12 +21,14 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
 from fedbandit.agent.core.release_guard import Mark
 from fedbandit.agent.core.trail import Entry, Filter, Head
-from fedbandit.agent.disk.rows import SCHEMA, BadRows, Rows, check_pages, check_tables, make_file
+from fedbandit.agent.disk.rows import SCHEMA, BadRows, Rows, check_pages, check_tables, entries_seen, make_file
 from fedbandit.agent.disk.state_files import (
     IDENTITY_SIZE,
+    INDEX,
     CommitCounter,
     JournalError,
     Place,
+    beside,
     check_files,
     has_log,
     remove_leftovers,
@@ -40,6 +42,8 @@ from fedbandit.checks import whole_number
 
 DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, StructError)
 """What rows of any content can raise."""
+
+_ALL = Filter()
 
 _LOCK = struct.Struct("hhqqi")  # struct flock, on Linux with 64 bits
 _LOCKED_BYTES = (0x40000000, 512)
@@ -110,6 +114,38 @@ def look_at(path: Path, name: str, terms: Federation) -> Stored | None:
             return examined(path, file, name, terms, counter).load(terms)
     except (sqlite3.Error, *DAMAGE) as error:
         raise JournalError(f"{path}: {error}") from error
+
+
+def entries_of(path: Path, wanted: Filter = _ALL) -> list[Entry]:
+    """Entries of the audit trail in a closed file, whole or not; raises ``JournalError`` where none can be read."""
+    try:
+        with _read_only(path) as file:
+            return entries_seen(file, wanted)
+    except sqlite3.Error as error:
+        raise JournalError(f"{path}: {error}") from error
+
+
+def check_closed(path: Path, name: str, terms: Federation) -> None:
+    """Refuse a closed file that an agent would refuse."""
+    check_files(path)
+    try:
+        with _read_only(path) as file:
+            examined(path, file, name, terms, CommitCounter(path))
+    except (sqlite3.Error, *DAMAGE) as error:
+        raise JournalError(f"{path}: {error}") from error
+
+
+@contextmanager
+def _read_only(path: Path) -> Generator[sqlite3.Connection]:
+    """A closed file, with the log of a killed process if there is one. It leaves no trace."""
+    index = beside(path, INDEX)
+    had_index, how = index.exists(), "mode=ro" if has_log(path) else "mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=1.0)) as file:
+            yield file
+    finally:
+        if not had_index:
+            index.unlink(missing_ok=True)
 
 
 def holder_of(path: Path) -> int | None:

@@ -376,7 +376,8 @@ class TrailRows:
         return entries_in(self._file)
 
     def some(self, wanted: Filter) -> list[Entry]:
-        """Those that somebody wants to see."""
+        """Those that somebody wants to see, as they are on disk now: not as they were read before."""
+        self._file.execute("PRAGMA shrink_memory")
         return entries_seen(self._file, wanted)
 
     def rights(self) -> dict[tuple[str, str], Entry]:
@@ -406,7 +407,7 @@ def entries_seen(file: sqlite3.Connection, wanted: Filter) -> list[Entry]:
             tests.append((test, value))
     where = " AND ".join(test for test, _ in tests)
     order = "ORDER BY number DESC LIMIT ?" if wanted.last else "ORDER BY number LIMIT ?"
-    most = wanted.last or -1
+    most = min((it for it in (wanted.last, wanted.most) if it), default=-1)
     found = file.execute(f"{_READ_TRAIL} WHERE {where} {order}", [*(value for _, value in tests), most])
     entries = [Entry(*row) for row in found]
     return entries[::-1] if wanted.last else entries

@@ -22,9 +22,10 @@ from fedbandit.checks import FileError
 
 LOG, COUNTER = "-wal", "-commits"
 
-_INDEX = "-shm"
+INDEX = "-shm"
+"""Of the log; SQLite makes it when the file is opened."""
 
-_BESIDE = (LOG, _INDEX, "-journal", COUNTER)
+_BESIDE = (LOG, INDEX, "-journal", COUNTER)
 
 GONE = "the file is gone. Put it back, and the agent goes on; if it is lost, a restart begins a new incarnation"
 
@@ -124,7 +125,7 @@ def write_secret(path: Path, content: bytes, replace: bool = False) -> None:
 
 def remove_leftovers(path: Path) -> None:
     """Remove what a crash or a refusal has left; refuse a file with a second name. For the file's one process."""
-    for leftover in (*path.parent.glob(LEFTOVERS), beside(path, _INDEX)):
+    for leftover in (*path.parent.glob(LEFTOVERS), beside(path, INDEX)):
         leftover.unlink(missing_ok=True)
     if path.stat().st_nlink > 1:
         raise _refused(path, "it has a second name, a hard link: two agents could open it with two logs. Copy it")

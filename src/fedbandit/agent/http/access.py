@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fedbandit.agent.core.trail import FILTERS
 from fedbandit.agent.http.bodies import MAX_BODY, HttpError, too_large
 from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import is_page
@@ -49,6 +50,7 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "history": "view",
     "evidence": "view",
     "evidence_table": "view",
+    "audit_log": "audit",
     "events": "view",
     "metrics": "view",
     "session": None,
@@ -275,6 +277,7 @@ QUERY_OF: Mapping[str, tuple[str, ...]] = {
     "log": ("after",),
     "evidence": ("reference",),
     "evidence_table": ("reference",),
+    "audit_log": FILTERS,
 }
 """The query parameters of an operation, by its id; others take none."""
 

@@ -37,6 +37,7 @@ from fedbandit.agent.http.access import (
     query_of,
     unauthorised,
 )
+from fedbandit.agent.http.audit_log import add_audit_log
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.evidence import add_evidence
@@ -95,6 +96,7 @@ def make_app(
     _add_watching(app, agent)
     _add_sessions(app, agent, sessions, proxy)
     add_evidence(app, agent)
+    add_audit_log(app, agent)
     add_page(app)
     _describe(app, tokens is not None)
     return app
@@ -563,6 +565,7 @@ _TAGS: dict[Right | None, str] = {
     "restore": "operator",
     "arms": "operator",
     "log": "operator",
+    "audit": "operator",
     None: "health",
 }
 """Whose operations they are, by the right that they require."""

@@ -6,6 +6,8 @@ docs/http.md repeats them.
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedbandit.agent.core.trail import KINDS
+
 
 class _StateModel(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -274,6 +276,30 @@ class EvidenceBody(_StateModel):
     reference: str = Field(description="arm with which the others are compared")
     arms: list[EvidenceOf] = Field(description="each arm, in the order of the numbers")
     differences: list[EvidenceOf] = Field(description="each other arm against the reference")
+
+
+class AuditEntryBody(_StateModel):
+    """Who did what, when and why."""
+
+    number: int = Field(description="from 1")
+    at: int = Field(description="when, in milliseconds since 1970 by the site's clock")
+    kind: str = Field(description="what it is about: " + ", ".join(f"`{it}`" for it in KINDS))
+    what: str = Field(description="what was done", examples=["suspend"])
+    subject: str = Field(description="to what: an arm, a member, or whoever has rights", examples=["glipizide"])
+    site: str = Field(description="whose change of an arm it is; else empty")
+    detail: str = Field(description="id of a change, how many releases there are now, or the rights")
+    who: str = Field(description="person, or role; empty: not known, or nobody", examples=["Dr. A. Meier"])
+    how: str = Field(description="how that is known: `token`, `proxy`, `user of this machine`, or a file's name")
+    reason: str = Field(description="why", examples=["recalled"])
+    hash: str = Field(description="SHA-256 of the hash before it and of the fields above, in hexadecimal digits")
+
+
+class AuditLogBody(_StateModel):
+    """Entries of the audit trail, oldest first."""
+
+    entries: list[AuditEntryBody] = Field(description="those that were asked for, at most 1,000")
+    number: int = Field(description="how many entries the trail has")
+    hash: str = Field(description="hash of the last of them")
 
 
 class SessionBody(_StateModel):
