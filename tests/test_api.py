@@ -749,6 +749,7 @@ def test_the_document(http):
         "history",
         "evidence",
         "evidence_table",
+        "audit_log",
         "events",
         "session",
         "sign_in",

@@ -70,6 +70,12 @@ def test_a_trail_that_was_written_anew_has_another_head():
     assert "entry 3 is another one" in fault_of(forged, [Head(3, entries[2].hash)])
 
 
+def test_an_entry_cannot_be_replaced_by_another_with_a_hash_of_its_own():
+    entries = made(5)
+    forged = chained(Head(2, entries[1].hash), [Act("arm", "resume", "arm 2", "north", "2")], UNSAID, 1)
+    assert fault_of([*entries[:2], *forged, *entries[3:]]) is not None
+
+
 def test_a_head_is_read_as_it_is_printed():
     head = Head(12, made(3)[2].hash)
     assert head_from(f" {head.in_words()}\n") == head
