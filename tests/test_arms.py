@@ -6,9 +6,12 @@ from itertools import permutations
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Shares
 from fedbandit.agent.core.arms import (
+    GUARDRAIL,
     KEPT_FOR_STOPS,
     MAX_ADDED,
     MAX_ARM_NAME,
@@ -73,7 +76,7 @@ def test_what_would_change_nothing_does_not_wait():
 
     A stop that such a resume lifts, and that is heard of later, makes it wait: until then it lifts nothing.
     """
-    stop, later = change("suspend", version=1), change("suspend", by="1", version=2)
+    stop, later = change("suspend", by="3", version=1), change("suspend", by="1", version=2)
     own = change("resume", by="2", version=3, lifts=[stop.id])
     resume = change("resume", by="0", version=3, lifts=[stop.id, later.id])
     assert arms(stop, resume).waiting == (resume,)
@@ -103,7 +106,8 @@ def test_consent_by_other_words_is_told_the_command():
     """Fails if to resume what waits to be added, or to accept what does not wait, gives no advice."""
     network = connected()
     network.change_arm("0", "suspend", "a")
-    network.change_arm("0", "resume", "a")
+    network.run()
+    network.change_arm("2", "resume", "a")
     network.change_arm("0", "add", "new drug")
     network.run()
     with pytest.raises(InvalidArgument, match=r"It waits to be added: fedbandit arm accept 'new drug'$"):
@@ -123,6 +127,87 @@ def test_a_resume_lifts_the_stops_that_it_knew_and_no_others():
     assert arms(known, resume, accepted=[resume]).stopped == frozenset()
     assert arms(known, unknown, resume, accepted=[resume]).stopped == {0}
     assert arms(known, change("suspend", "b"), replace(resume, arm="b"), accepted=[resume]).stopped == {0, 1}
+
+
+def test_a_site_takes_back_its_own_stops_everywhere_and_no_others():
+    """Fails if consent multiplies, or if a liar ends another site's stop, one that is yet to come, or a retirement."""
+    own, others = change("suspend", by="1", version=1), change("suspend", by="2", version=2)
+    resume = change("resume", by="1", version=3, lifts=[own.id, others.id])
+    assert arms(own, resume).stopped == frozenset()
+    assert arms(resume, own).standing("a") == ("active", resume)
+    assert arms(own, resume).waiting == ()
+    seen = arms(own, resume, others)
+    assert (seen.stopped, seen.waiting) == ({0}, (resume,)), "another's stop needs consent, also if it comes later"
+    assert arms(others, change("resume", by="1", version=3, lifts=[others.id])).stopped == {0}
+    unknown = change("suspend", by="1", version=9)
+    assert arms(own, resume, unknown).stopped == {0}, "a stop that it has made since"
+    gone = change("retire", by="1")
+    assert arms(gone, change("resume", by="1", lifts=[gone.id]), accepted=[gone]).standing("a").status == "retired"
+    rail = ArmChange(1, "suspend", "a", "1", 0, (), f"{GUARDRAIL}worse")
+    assert arms(rail, change("resume", by="1", lifts=[rail.id])).stopped == {0}, "a guardrail of every site"
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["suspend", "resume", "retire"]), st.sampled_from("ab"), st.sampled_from("012")),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(CHANGES, st.randoms(use_true_random=False))
+def test_in_any_order_own_stops_are_taken_back(asked, random):
+    """Sites make changes, each knowing some of those before it; another receives them in any order, and accepts none.
+
+    Judged by words: an arm is stopped if a stop of it is there that its own site has not named in a resume.
+    """
+    made = []
+    for version, (kind, arm, by) in enumerate(asked, 1):
+        stops = [it for it in made if it.is_stop and it.arm == arm and random.random() < 0.8]
+        lifts = [it.id for it in stops] if kind == "resume" else []
+        made.append(change(kind, arm, by, version, lifts))
+    open_ = {
+        it.arm
+        for it in made
+        if it.is_stop and not any(r.kind == "resume" and r.by == it.by and it.id in r.lifts for r in made)
+    }
+    random.shuffle(made)
+    known = Arms.of(TERMS.arms, {})
+    for it in made:
+        taken = known.new([it], "9", frozenset())
+        known = Arms.of(TERMS.arms, {**known.changes, **{each.change.id: each for each in taken}})
+    assert {known.names[k] for k in known.stopped} == open_
+    assert {it.arm for it in known.waiting if it.kind == "resume"} <= open_
+
+
+def test_whoever_stopped_an_arm_and_accepts_its_resume_says_so_to_all():
+    """Fails if a site that joins later is asked for its consent to the end of a stop that nobody holds to any more."""
+    network = connected()
+    network.change_arm("0", "suspend", "a")
+    network.run()
+    network.change_arm("1", "resume", "a")
+    network.run()
+    assert [network.site(name).stopped for name in "012"] == [{0}, set(), {0}]
+    network.accept_arm("0", "a")
+    network.run()
+    assert [network.site(name).stopped for name in "012"] == [set(), set(), set()], "2 was not asked"
+    said = [(it.kind, it.by, it.reason) for it in network.site("2").arms.made_by("0")]
+    assert said == [("suspend", "0", ""), ("resume", "0", "as 1 has resumed it")]
+    network.join("new", ["2"])
+    network.run()
+    assert (network.site("new").stopped, network.site("new").arms.waiting) == (set(), ())
+    assert len(network.site("0").arms.changes) == 3, "and it is said once"
+
+
+def test_an_excluded_member_takes_nothing_back_until_it_is_included():
+    network = connected()
+    network.change_arm("2", "suspend", "a")
+    network.run()
+    network.exclude("0", "2")
+    network.change_arm("2", "resume", "a")
+    network.run()
+    assert [network.site(name).stopped for name in "012"] == [{0}, set(), set()]
+    network.include("0", "2")
+    assert network.site("0").stopped == set()
 
 
 def test_a_retirement_is_final_once_accepted():
@@ -321,9 +406,8 @@ def test_a_site_that_joins_gets_stops_and_what_ended_them():
     network.run()
     assert {it.change.kind for it in network.site("new").arms.changes.values()} == {"suspend", "resume"}
     assert len(network.site("new").arms.changes) == 3
-    assert network.site("new").stopped == {0, 1}, "a resume counts once it is accepted"
-    network.accept_arm("new", "a")
-    assert network.site("new").stopped == {1}
+    assert network.site("new").stopped == {1}, "not what its own site has taken back"
+    assert network.site("new").arms.waiting == ()
 
 
 def test_an_excluded_member_changes_no_arms_and_what_it_had_stopped_stays_so():
@@ -529,6 +613,9 @@ def test_consent_to_a_retirement_is_given_by_itself():
     """Whoever accepts a resume does not end the arm for good with the same word."""
     network = connected()
     network.change_arm("0", "suspend", "a")
+    network.run()
+    network.change_arm("1", "suspend", "a")
+    network.run()
     network.change_arm("0", "resume", "a")
     network.change_arm("2", "retire", "a")
     network.run()

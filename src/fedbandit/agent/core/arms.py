@@ -4,8 +4,9 @@ A site adds, suspends, resumes or retires an arm, and says so in its bulletins, 
 made. So changes are a set that only grows, and whoever has a site's newest bulletin has all of its changes.
 
 A stop counts at once, whoever made it. To add or resume an arm, or to retire it for good, counts once this site has
-accepted it. A resume lifts the stops that it names and no others: one that was made without knowing of it stands. So
-two sites with the same changes and the same acceptances agree, in whatever order they received them.
+accepted it. A resume lifts the stops that it names and no others: one that was made without knowing of it stands. Its
+own stops a site may take back everywhere, without anybody's consent: nobody needs to be asked twice. So two sites with
+the same changes and the same acceptances agree, in whatever order they received them.
 """
 
 import json
@@ -275,6 +276,18 @@ class NothingWaits(InvalidArgument):
 _DONE: dict[ChangeKind, str] = {"add": "adds", "suspend": "suspends", "resume": "resumes", "retire": "retires"}
 
 
+GUARDRAIL = "guardrail: "
+"""How the reason of a stop begins that a guardrail of the terms has made, and no person."""
+
+
+def takes_back(it: ArmChange, stop: ArmChange) -> bool:
+    """Whether a site lifts a stop of its own, everywhere; a bulletin speaks for no other site.
+
+    Not one of a guardrail: other sites' guardrails would stop the arm again at once, where its person has resumed it.
+    """
+    return resumes(it, stop) and it.by == stop.by and not stop.reason.startswith(GUARDRAIL)
+
+
 def resumes(it: ArmChange, stop: ArmChange) -> bool:
     """Whether a change lifts a stop at the sites that accept it."""
     return it.kind == "resume" and it.arm == stop.arm and stop.id in it.lifts
@@ -383,12 +396,36 @@ class Arms:
     def _verdicts(self) -> dict[str, Verdict]:
         """Of each arm that a change names: what the last one made of it that counts."""
         found: dict[str, Verdict] = {}
-        for it in sorted((it for it in self.changes.values() if it.accepted), key=_order):
+        counts = (it for it in self.changes.values() if it.accepted or self._has_taken_back(it.change))
+        for it in sorted(counts, key=_order):
             found[it.change.arm] = Verdict("active", it.change)
         stops = sorted(_in_force(self.changes), key=_order)
         for it in sorted(stops, key=_is_final):
             found[it.change.arm] = Verdict("retired" if _is_final(it) else "suspended", it.change)
         return found
+
+    def _has_taken_back(self, it: ArmChange) -> bool:
+        """Whether it is a resume that lifts, unaccepted, a stop of its own site that is known here."""
+        stops = (self.changes[name].change for name in it.lifts if name in self.changes)
+        return any(takes_back(it, stop) for stop in stops)
+
+    def taking_back(self, resume: ArmChange, own: str, at: int, most: int = MAX_BYTES) -> ArmChange | None:
+        """How this site takes back those of its stops that another's resume lifts, once it has accepted that.
+
+        Others, and whoever joins later, know the stop and not that its site agrees to its end: so it says so. None if
+        there is no such stop, or no room.
+        """
+        made = self.made_by(own)
+        ended = (it for it in made if it.is_stop and resumes(resume, it) and not _is_final(self.changes[it.id]))
+        mine = [it for it in ended if not it.reason.startswith(GUARDRAIL)]
+        lifts = tuple(it.id for it in mine if not any(takes_back(other, it) for other in made))
+        if not lifts:
+            return None
+        reason = f"as {resume.by} has resumed it{': ' if resume.reason else ''}{resume.reason}"[:MAX_REASON]
+        try:
+            return self._made("resume", resume.arm, own, at, lifts, reason, most)
+        except InvalidArgument:
+            return None
 
     def made_by(self, site: str) -> tuple[ArmChange, ...]:
         """The changes of a site that are known here, oldest first."""
@@ -414,8 +451,15 @@ class Arms:
         self._check(kind, name)
         lifts: tuple[str, ...] = ()
         if kind == "resume":
-            stops = sorted(it.change.id for it in _in_force(self.changes) if it.change.arm == name)
-            lifts = tuple(stops[:MAX_LIFTED])
+            stops = sorted(  # its own first: those it lifts everywhere
+                (it.change.by != by, it.change.id) for it in _in_force(self.changes) if it.change.arm == name
+            )
+            lifts = tuple(name for _, name in stops[:MAX_LIFTED])
+        return self._made(kind, name, by, at, lifts, reason, most)
+
+    def _made(
+        self, kind: ChangeKind, name: str, by: str, at: int, lifts: tuple[str, ...], reason: str, most: int
+    ) -> ArmChange:
         mine = self.made_by(by)
         version = max(len(self.changes), *(it.version for it in mine), 0) + 1
         change = ArmChange(version, kind, name, by, at, lifts, reason)
@@ -499,18 +543,23 @@ def _is_final(it: ArmChanged) -> bool:
 
 
 def _in_force(changes: Mapping[str, ArmChanged]) -> list[ArmChanged]:
-    """Stops that no accepted resume has lifted; a retirement that was accepted is never lifted."""
+    """Stops that no accepted resume has lifted, nor one of their own site; an accepted retirement is never lifted."""
     lifted = {
-        (it.change.arm, name)
+        (it.change.arm, name, by)
         for it in changes.values()
-        if it.change.kind == "resume" and it.accepted
+        if it.change.kind == "resume"
         for name in it.change.lifts
+        for by in ((it.change.by, _ANYBODY) if it.accepted else (it.change.by,))
     }
-    return [
-        it
-        for it in changes.values()
-        if it.change.is_stop and (_is_final(it) or (it.change.arm, it.change.id) not in lifted)
-    ]
+
+    def is_lifted(it: ArmChange) -> bool:
+        taken_back = (it.arm, it.id, it.by) in lifted and not it.reason.startswith(GUARDRAIL)
+        return taken_back or (it.arm, it.id, _ANYBODY) in lifted
+
+    return [it for it in changes.values() if it.change.is_stop and (_is_final(it) or not is_lifted(it.change))]
+
+
+_ANYBODY = ""  # no site has this name
 
 
 def in_words_of_stops(arms: Arms, which: Iterable[int]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedbandit.agent.core.arms import MAX_ADDED
+from fedbandit.agent.core.arms import GUARDRAIL, MAX_ADDED
 from fedbandit.checks import InvalidArgument, closest, finite_number, printable
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import from_grid
@@ -71,7 +71,7 @@ class Breach(NamedTuple):
     def reason(self) -> str:
         """In words, for the change of arms."""
         return (
-            f"guardrail: worse than {printable(self.reference, 60)} by {self.estimate:.4g} on average, by more than "
+            f"{GUARDRAIL}worse than {printable(self.reference, 60)} by {self.estimate:.4g} on average, by more than "
             f"{self.certain:.4g} for certain (95 %, always valid); the limit is {self.limit:.4g}"
         )
 

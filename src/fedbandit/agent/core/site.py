@@ -838,6 +838,7 @@ class Site:
             done += self._changes_of_new_arms()
         if done:
             self._arms = Arms.of(self.terms.arms, self._stored.arm_changes)
+            done += self._stops_taken_back(done)
         if len(self._arms.names) > self._player.num_arms:
             self._player = self._player.grown(self.stored, len(self._arms.names))
             self._decisions.grow(self._player)
@@ -846,6 +847,21 @@ class Site:
             if (own := self.board.held(self.name)) is not None:  # it may have known the arm before it lost its file
                 done += self._take_back(own.bulletin, self.clock)
         return Step(result, tuple(done))
+
+    def _stops_taken_back(self, done: Iterable[Record]) -> list[ArmChanged]:
+        """Others' resumes that count here now end this site's own stops: it takes those back everywhere."""
+        found: list[ArmChanged] = []
+        accepted = [it.change for it in done if isinstance(it, ArmChanged) and it.accepted]
+        for it in accepted:
+            if it.kind == "resume" and it.by != self.name:
+                at = max(int(1000.0 * self.clock), it.at)
+                change = self._arms.taking_back(it, self.name, at, self.terms.room_for_changes)
+                if change is not None:
+                    records = self._arms.new([change], self.name, frozenset())
+                    self._stored.apply(records)
+                    self._arms = Arms.of(self.terms.arms, self._stored.arm_changes)
+                    found += records
+        return found
 
     def _changes_of_new_arms(self) -> list[ArmChanged]:
         """Others may have changed an arm before this site knew that there is one."""
