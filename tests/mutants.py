@@ -520,7 +520,7 @@ ARMS = [  # arms that change: stops at once, all else by consent, signed
         NEEDS, swap={"(it for it in changes.values() if it.accepted)": "(it for it in changes.values())"}),
     bug("a resume lifts stops that it did not know", "_in_force",
         "test_a_resume_lifts_the_stops_that_it_knew_and_no_others",
-        swap={"(it.change.arm, it.change.id) not in lifted": "it.change.arm not in {arm for arm, _ in lifted}"}),
+        swap={"not is_lifted(it.change)": "it.change.arm not in {arm for arm, _, _ in lifted}"}),
     bug("one site fills the others' disks", "Arms.new",
         "test_no_more_changes_of_a_site_than_others_keep", never="left <= 0"),
     bug("another arm changes the size of first batches", "Mechanism.__init__",
@@ -686,6 +686,20 @@ GUARDRAILS = [  # an arm that is certainly worse is suspended, and a person has 
         never="len(given) - len(made) == 1"),
 ]
 
+CONSENT = [  # asked once, and never forged
+    bug("consent multiplies", "_in_force.is_lifted",
+        "test_a_site_takes_back_its_own_stops_everywhere_and_no_others",
+        swap={"(it.arm, it.id, it.by) in lifted": "False"}),
+    bug("anybody takes back anybody's stop", "_in_force.is_lifted",
+        "test_a_site_takes_back_its_own_stops_everywhere_and_no_others",
+        swap={"(it.arm, it.id, it.by) in lifted": "any(name == it.id for _, name, _ in lifted)"}),
+    bug("a guardrail's stop is taken back everywhere", "_in_force.is_lifted",
+        "test_a_site_takes_back_its_own_stops_everywhere_and_no_others",
+        swap={"not it.reason.startswith(GUARDRAIL)": "True"}),
+    bug("whoever accepts the resume of its stop keeps that to itself", "Arms.taking_back",
+        "test_whoever_stopped_an_arm_and_accepts_its_resume_says_so_to_all", always="not lifts"),
+]
+
 TRAIL = [  # who did what, and why: one chain, and nothing is left out
     bug("an entry does not depend on those before it", "Entry.hash_after",
         "test_an_entry_cannot_be_replaced_by_another_with_a_hash_of_its_own",
@@ -741,5 +755,6 @@ AREAS = {
     "guardrails": GUARDRAILS,
     "history": HISTORY,
     "trail": TRAIL,
+    "consent": CONSENT,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}
