@@ -1,15 +1,20 @@
 """A trusted reverse proxy says who calls; nobody else can."""
 
+import asyncio
 import logging
 import stat
+from datetime import UTC, datetime
 from ipaddress import ip_address
 
 import httpx
 import pytest
 
+from fedbandit.agent.core.trail import Filter
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import CONNECTION, listening_socket
+from fedbandit.agent.http.sessions import LASTS, PROXY_LASTS, Sessions
+from fedbandit.agent.process.check import check
 from fedbandit.agent.process.config import ConfigError, TrustedProxy, read_config, read_proxy_secret
 from fedbandit.agent.process.rights import ROLES, Caller
 from live import bulletin_of, serving
@@ -142,6 +147,51 @@ def test_only_the_page_of_the_agent_changes_anything(behind, headers, status):
     assert agent.rows() == before
     if status != 204:
         assert answer.json()["error"]["code"] == "wrong_origin"
+
+
+def test_the_audit_trail_tells_when_somebody_comes(behind):
+    """Once in eight hours: the proxy tells nobody when a session begins there."""
+    agent, proxy = behind
+    for _ in range(3):
+        proxy.get("/v1/session", headers={USER: "Newcomer", OTHERS: "staff"})
+    told = agent.call(lambda driver: driver.trail(Filter(kind="login", person="Newcomer")))[0]
+    assert [(it.what, it.how) for it in told] == [("sign in", "proxy")]
+
+
+def test_what_a_proxy_has_said_is_not_true_for_ever():
+    """A stream that is open ends, and its reader asks again; who came long ago comes anew."""
+    clock = Clock()
+    sessions = Sessions("north", TOKENS, clock)
+    still = sessions.for_a_while()
+    assert sessions.is_first("Lee")
+    clock.now = PROXY_LASTS - 1.0
+    assert still()
+    assert not sessions.is_first("Lee")
+    clock.now = PROXY_LASTS
+    assert not still()
+    clock.now = LASTS
+    assert sessions.is_first("Lee")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_check_says_whether_the_proxy_can_be_heard(write, tmp_path):
+    def found():
+        checked = asyncio.run(check(read_config(write(AT_SOCKET.replace(', north"', '"'))), True, datetime.now(UTC)))
+        return [(it.level, it.words) for it in checked if it.about == "http.trusted_proxy.peer"]
+
+    folder = tmp_path / "run"
+    assert found() == [("error", f"{folder}: No such file or directory")]
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert found() == [("error", f"{folder}: everybody may write in {folder}: chmod o-w {folder}")]
+    folder.chmod(0o750)
+    assert found() == [("ok", f"the agent can listen for its proxy at {folder}/proxy.sock")]
 
 
 def test_each_persons_word_is_his_own(behind):

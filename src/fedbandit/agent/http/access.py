@@ -116,7 +116,6 @@ class AccessControl:
         self._sessions = sessions
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._url, self._at = url, None if url is None else url.partition("://")[2]
-        self._at_bytes = None if self._at is None else self._at.encode()
         self._proxy = ProxyWord() if proxy is None else proxy
         self._once = {**_ONCE, **self._proxy.headers}
 
@@ -166,11 +165,17 @@ class AccessControl:
 
     def _admission(self, found: Mapping[bytes, bytes], scope: Scope) -> Admission:
         """Who calls."""
-        secure = self._url is not None and self._url.startswith("https:") and found.get(b"host") == self._at_bytes
+        secure = (
+            self._url is not None
+            and self._url.startswith("https:")
+            and self._at == found.get(b"host", b"").decode("latin-1").lower()
+        )
         proxied = self._proxy.caller(found, scope)
         if proxied is not None:
-            csrf = None if self._sessions is None else self._sessions.csrf_of_proxied(proxied.name)
-            return Admission(proxied, secure, csrf)
+            if self._sessions is None:
+                return Admission(proxied, secure)
+            csrf, still = self._sessions.csrf_of_proxied(proxied.name), self._sessions.for_a_while()
+            return Admission(proxied, secure, csrf, still=still)
         if self._sessions is None:
             return Admission(ANYBODY, secure)
         if (authorization := found.get(b"authorization")) is not None:

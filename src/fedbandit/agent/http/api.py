@@ -245,7 +245,11 @@ def _add_sessions(app: FastAPI, agent: "Agent", sessions: Sessions | None, proxy
         )
 
     async def session(request: Request) -> models.SessionBody:
-        return body_of(admission_of(request))
+        admission = admission_of(request)
+        caller = admission.caller
+        if sessions is not None and caller.way == "proxy" and sessions.is_first(caller.name):
+            await agent.note_login("sign in", caller.deed(""))
+        return body_of(admission)
 
     _add_view(app, SIGN_IN, "session", "Who the caller is, and may do what", models.SessionBody, session)
 

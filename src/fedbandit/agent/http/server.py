@@ -182,12 +182,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def listening_socket(path: Path) -> socket.socket:
-    """A unix socket that listens, for its owner and group; one that nobody listens at any more is replaced.
-
-    Whoever may write in its folder could put a socket of his own there, to which people would sign in.
-    """
-    if path.parent.stat().st_mode & stat.S_IWOTH:
-        raise PermissionError(EACCES, f"everybody may write in {path.parent}: chmod o-w {path.parent}")
+    """A unix socket that listens, for its owner and group; one that nobody listens at any more is replaced."""
+    check_folder_of_socket(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket() and not _is_answered(path):
@@ -202,6 +198,12 @@ def listening_socket(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def check_folder_of_socket(path: Path) -> None:
+    """Whoever may write in its folder could put a socket of his own there, to which people would sign in."""
+    if path.parent.stat().st_mode & stat.S_IWOTH:
+        raise PermissionError(EACCES, f"everybody may write in {path.parent}: chmod o-w {path.parent}")
 
 
 def _is_answered(path: Path) -> bool:

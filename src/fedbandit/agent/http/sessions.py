@@ -24,6 +24,12 @@ CSRF_HEADER = "X-CSRF-Token"
 LASTS = 8 * 3600.0
 """Seconds that a session lasts: a shift."""
 
+PROXY_LASTS = 600.0
+"""Seconds after which a stream through a proxy ends, and its reader asks again."""
+
+MOST_PEOPLE = 10_000
+"""People whom the proxy knows, and of whom it is remembered that they came."""
+
 MOST = 20
 """Sessions of one token; the oldest ends."""
 
@@ -53,6 +59,7 @@ class Sessions:
         self._name, self._tokens, self._clock = f"fedbandit-{site}", tokens, clock
         self._sessions: dict[bytes, _Session] = {}
         self._key = token_bytes()
+        self._came: dict[str, float] = {}
 
     def cookie_name(self, secure: bool) -> str:
         """By site: cookies do not know ports. With ``__Host-`` no other host, and nothing without TLS, can set it."""
@@ -101,6 +108,20 @@ class Sessions:
     def csrf_of_proxied(self, name: str) -> str:
         """The word that changes of a person need whom the proxy knows."""
         return self._csrf(b"proxy", name)
+
+    def for_a_while(self) -> Callable[[], bool]:
+        """Whether the word of a proxy is fresh: a stream that goes on would outlast the login there."""
+        until = self._clock() + PROXY_LASTS
+        return lambda: self._clock() < until
+
+    def is_first(self, name: str) -> bool:
+        """Whether somebody whom the proxy knows comes anew: for the first time in ``LASTS``."""
+        now = self._clock()
+        self._came = {it: at for it, at in self._came.items() if at > now - LASTS}
+        is_new = name not in self._came and len(self._came) < MOST_PEOPLE
+        if is_new:
+            self._came[name] = now
+        return is_new
 
     def _csrf(self, kind: bytes, of: str) -> str:
         return hmac(self._key, kind + b" " + of.encode(), sha256).hex()

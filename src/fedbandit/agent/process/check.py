@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import remarks_on_names
@@ -25,6 +26,7 @@ from fedbandit.agent.gossip.connection import Closed, Connection, dial
 from fedbandit.agent.gossip.frames import Frame, FrameError, Have, Refusal, decode, encode, terms_in
 from fedbandit.agent.gossip.links import TERMS_DIFFER, word
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, client_context, in_words, read_tls, spoken_to
+from fedbandit.agent.http.server import check_folder_of_socket
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
 from fedbandit.agent.process.config import (
@@ -77,7 +79,7 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     found += [CheckResult("warning", "arms", words) for words in remarks_on_names(terms.arms)]
     tls, said = _certificates(config, insecure, now)
     stored, told = _data(config, now.timestamp())
-    found += [*said, *_tokens(config), *told, _witness(config)]
+    found += [*said, *_tokens(config), *_proxy(config), *told, _witness(config)]
     if config.history is not None:
         found.append(_history(config.history, config.terms, stored))
     found += _port("listen.http", config.http)
@@ -144,6 +146,22 @@ def _tokens(config: SiteConfig) -> Iterator[CheckResult]:
         yield CheckResult("ok", "tokens", f"{len(read_tokens(config) or ())} can be read, by this user alone")
     except ConfigError as error:  # each by itself is right
         yield CheckResult("error", *_parted(str(error).removeprefix(f"{config.path}: "), "tokens"))
+
+
+def _proxy(config: SiteConfig) -> Iterator[CheckResult]:
+    """Whether the folder is there in which the trusted proxy finds the agent's socket."""
+    if config.proxy is None or not isinstance(config.proxy.peer, Path):
+        return
+    path, about = config.proxy.peer, "http.trusted_proxy.peer"
+    try:
+        check_folder_of_socket(path)
+    except OSError as error:
+        yield CheckResult("error", about, f"{path.parent}: {error.strerror or error}")
+        return
+    if os.access(path.parent, os.W_OK | os.X_OK):
+        yield CheckResult("ok", about, f"the agent can listen for its proxy at {path}")
+    else:
+        yield CheckResult("error", about, f"{path.parent} is not a folder in which this user can write")
 
 
 def _parted(line: str, otherwise: str) -> tuple[str, str]:

@@ -466,7 +466,16 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 USER_HEADER, GROUPS_HEADER = "X-Forwarded-User", "X-Forwarded-Groups"
 """As oauth2-proxy calls them."""
 
-_TAKEN_HEADERS = ("host", "origin", "authorization", "cookie", "content-type", "content-length", "x-proxy-secret")
+_TAKEN_HEADERS = (
+    "host",
+    "origin",
+    "authorization",
+    "cookie",
+    "content-type",
+    "content-length",
+    "x-proxy-secret",
+    "x-csrf-token",
+)
 
 _SOCKET = "unix:"
 
