@@ -1,15 +1,17 @@
 """FedLinear: its estimator and posterior against NumPy, word for word on tapes, its noise, privacy and regret."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fedbandit import FedBatch, FedLinear, Problem, Tape, features, replay, simulate
+from fedbandit import FedBatch, FedLinear, LinTS, LinUCB, Problem, Tape, TreeLinUCB, features, replay, simulate
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.registry import WrongPage
 from fedbandit.rules import linear
 from fedbandit.testing import check_policy
+from fedbandit.testing.page_code import check_cost_of_rows
 from fedbandit.world import graph
 from literal_linear import LiteralFedLinear
 from plain_engine import PlainEngine
@@ -47,7 +49,7 @@ def problems(count, agents=6, arms=3, size=3, seed=0, slope=0.3):
 def test_it_plays_word_for_word(choice):
     """A literal version with NumPy's matrices, from the text: the same arms in every round."""
     recording = tape()
-    policy = FedLinear(2.0, choice, first_batch=8)
+    policy = FedLinear(2.0, choice=choice, first_batch=8)
     norm = np.linalg.norm(recording.features, axis=-1).max()
     literal = LiteralFedLinear(recording, 2.0, norm, 8, 1.25, greedy=choice == "greedy").arms()
     np.testing.assert_array_equal(replay(recording, policy).arms, literal)
@@ -198,9 +200,7 @@ def _noise_of(epsilon, mechanism, problem):
 
 def test_check_policy_accepts_it_and_refuses_too_little_noise():
     check_policy(FedLinear(1.0, first_batch=6))
-    check_policy(FedLinear(1.0, "greedy", "laplace", first_batch=6))
-    from fedbandit.testing.page_code import check_cost_of_rows
-
+    check_policy(FedLinear(1.0, choice="greedy", mechanism="laplace", first_batch=6))
     setting = _settings(tape())[0]
     for mechanism in ("spherical", "laplace"):
         policy = FedLinear(1.0, mechanism=mechanism)
@@ -253,3 +253,214 @@ def test_problems_that_it_cannot_play_are_refused():
     unbounded = Problem.linear(problem.theta, "path:6", "ball:3", "gaussian", gossip="releases")
     with pytest.raises(InvalidArgument, match="reward_range"):
         simulate(unbounded, FedLinear(1.0), 10, 1)
+
+
+# ---------------------------------------------------------------- features are protected, too
+
+RECORDS = FedLinear(4.0, protects="record", first_batch=12)
+
+
+def test_no_decision_moves_a_release_by_more_than_it_says():
+    """Over norms, angles, rewards and arms, by search; the largest found is within 1 % of the bound."""
+    source, count = np.random.default_rng(4), 300_000
+    x, y = (source.normal(size=(count, 3)) for _ in range(2))
+    norms = source.random((2, count)) ** source.choice([0.0, 1.0], size=(2, count))
+    x, y = ((norm / np.linalg.norm(z, axis=1))[:, None] * z for norm, z in zip(norms, (x, y), strict=True))
+    p, q = np.where(source.random((2, count)) < 0.5, source.choice([-0.5, 0.5], size=(2, count)), 0.5 - norms)
+    grams = np.einsum("na,nb->nab", x, x), np.einsum("na,nb->nab", y, y)
+    sums = x * q[:, None], y * p[:, None]
+    one_arm = ((grams[0] - grams[1]) ** 2).sum(axis=(1, 2)) + ((sums[0] - sums[1]) ** 2).sum(axis=1)
+    two_arms = sum((gram**2).sum(axis=(1, 2)) for gram in grams) + sum((b**2).sum(axis=1) for b in sums)
+    largest = max(one_arm.max(), two_arms.max()) ** 0.5
+    assert 0.99 * linear.RECORD < largest <= linear.RECORD + 1e-12
+
+
+def _upper(gram):
+    """The entries of a symmetric matrix once, off-diagonal ones times sqrt(2): its norm is Frobenius'."""
+    places = np.triu_indices(len(gram))
+    return gram[places] * np.where(places[0] == places[1], 1.0, 2.0**0.5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (1.0, 1e-6), (3.0, 1e-9)])
+def test_gaussian_noise_is_as_wide_as_epsilon_and_delta_need(epsilon, delta):
+    """Delta is the integral of the positive part of p - e^eps q, of two normal densities one sensitivity apart."""
+    deviation = linear.gaussian_scale(epsilon, delta) / linear.RECORD
+    x = np.linspace(-40 * deviation, 40 * deviation, 2_000_001)
+    p, q = (np.exp(-0.5 * ((x - m) / deviation) ** 2) / deviation / (2 * np.pi) ** 0.5 for m in (0.0, 1.0))
+    found = np.maximum(p - np.exp(epsilon) * q, 0.0).sum() * (x[1] - x[0])
+    assert found == pytest.approx(delta, rel=1e-3)
+    assert linear.gaussian_delta(epsilon, 1.001 * deviation) < delta
+
+
+def test_another_decision_changes_one_release_and_no_other_arm():
+    """What the proof needs: with the same draws and noise, other features and another reward of one decision change
+    nobody's arms but its own, and nothing that is sent, until its batch is released; that moves by at most RECORD."""
+    recording = replace(tape(horizon=60), noise=np.zeros_like(tape(horizon=60).noise))
+    source, moves, arms_changed, before = np.random.default_rng(2), [], 0, _rounds(recording)
+    for _ in range(25):
+        t, i = int(source.integers(22, 45)), int(source.integers(4))
+        x, rewards = recording.features.copy(), recording.rewards.copy()
+        x[2 + t, i, 1:] = -1.0 * np.sign(x[2 + t, i, 1:])
+        rewards[t, i] = source.choice([-9.0, 9.0], size=3)
+        after = _rounds(replace(recording, features=x, rewards=rewards))
+        for round_, (one, other) in enumerate(zip(before, after, strict=True)):
+            changed = [j for j in range(4) if one.arms and one.arms[j] != other.arms[j]]
+            assert changed in ([], [i] if round_ == t else [])
+            arms_changed += len(changed)
+            if one.sent != other.sent:
+                assert list(map(len, one.sent)) == list(map(len, other.sent))
+                assert [j for j in range(4) if one.sent[j] != other.sent[j]] == [i]
+                moves.append(float(np.linalg.norm(np.subtract(one.sent[i][-1], other.sent[i][-1]))))
+                break
+    assert len(moves) == 25
+    assert 0.5 < max(moves) <= linear.RECORD + 1e-9
+    assert arms_changed > 0
+
+
+def _rounds(recording):
+    """Of every round: arms, and all that each agent has released, as the proof counts it."""
+    longest = float(np.linalg.norm(tape(horizon=60).features, axis=-1).max()) + 1.0  # declared, not computed
+    sharp = replace(RECORDS, epsilon=500.0)  # so that features decide
+    terms = [sharp.terms(setting._replace(norm=longest)) for setting in _settings(recording)]
+    engine, sent, found = PlainEngine(recording, RECORDS.page(), terms), [[] for _ in terms], []
+    for shown in engine.rounds():
+        for me, mine in zip(engine.me, sent, strict=True):
+            if me.batches > len(mine):
+                grams = [_upper(np.array(gram)) for gram in me.gram_noise]
+                mine.append(np.concatenate([*grams, *map(np.array, me.noise)]).tolist())
+        found.append(SimpleNamespace(arms=shown.arms, sent=[list(mine) for mine in sent]))
+    return found
+
+
+def test_compiled_code_plays_records_as_plain_python():
+    recording = tape(horizon=90)
+    trace = replay(recording, RECORDS)
+    terms = [RECORDS.terms(setting) for setting in _settings(recording)]
+    for t, shown in enumerate(PlainEngine(recording, RECORDS.page(), terms).rounds()):
+        if t > 0:
+            assert trace.arms[t - 1].tolist() == shown.arms
+        np.testing.assert_allclose(trace.theta[t], shown.theta, rtol=1e-8, atol=1e-8)
+
+
+def decide_by_counts(me, terms, seen, now, draws, context):
+    """Which arm a decision had may follow from its features, so counts of arms must not decide."""
+    return int(me.tried[0] > me.tried[1])
+
+
+@dataclass(frozen=True)
+class ByCounts:
+    epsilon: float = 1.0
+
+    def page(self):
+        return RECORDS.page()._replace(decide=decide_by_counts)
+
+    def terms(self, setting):
+        return replace(RECORDS, epsilon=self.epsilon).terms(setting)
+
+
+def test_check_policy_knows_what_records_need():
+    check_policy(RECORDS)
+    with pytest.raises(WrongPage, match=r"me\.tried"):
+        check_policy(ByCounts())
+    setting = _settings(tape())[0]
+    terms = RECORDS.terms(setting)
+    with pytest.raises(WrongPage, match="delta"):
+        check_cost_of_rows("x", RECORDS.page(), terms._replace(noise_scale=0.99 * terms.noise_scale), 4.0, setting)
+
+
+def test_records_are_refused_where_the_proof_does_not_hold():
+    late = Problem.linear(problems(1)[0].theta, "path:6", "ball:3", gossip="releases", delays="fixed:3")
+    with pytest.raises(InvalidArgument, match="delays"):
+        simulate(late, RECORDS, 10, 1)
+    for change in (
+        {"delta": 1e-5},
+        {"delta": 0.0},
+        {"choice": "greedy"},
+        {"mechanism": "laplace"},
+        {"protects": "all"},
+    ):
+        with pytest.raises(InvalidArgument, match=next(iter(change))):
+            replace(RECORDS, **change)
+
+
+def test_protecting_features_costs_regret_and_still_learns():
+    both = [replace(RECORDS, epsilon=8.0, first_batch=None), FedLinear(8.0), FedBatch(8.0)]
+    found = simulate(problems(4), both, 12_000, 4, checkpoints=[12_000]).mean_regret.isel(time=-1).mean("trial")
+    hidden, told, untold = found.values
+    assert told < hidden < 0.5 * untold
+
+
+# ---------------------------------------------------------------- others to compare with
+
+
+class LiteralRidge:
+    """LinUCB and LinTS of one agent, or of all pooled, in NumPy's matrices."""
+
+    def __init__(self, tape, central, factor, draws):
+        self.tape, self.factor, self.draws = tape, factor, draws
+        self.num_agents, self.num_arms = tape.rewards.shape[1:]
+        groups = 1 if central else self.num_agents
+        self.gram = np.tile(np.eye(SIZE), (groups, self.num_arms, 1, 1))
+        self.vector = np.zeros((groups, self.num_arms, SIZE))
+        self.norm = np.linalg.norm(tape.features, axis=-1).max()
+
+    def arms(self):
+        found, everyone = [], range(self.num_agents)
+        for t in range(self.tape.horizon + 1):
+            x = self.tape.features[self.num_arms - 1 + t] / self.norm
+            chosen = [self.choose(t, i, x[i]) for i in everyone] if t > 0 else []
+            for i in everyone:
+                for k in range(self.num_arms) if t == 0 else [chosen[i]]:
+                    mine = self.tape.features[k, i] / self.norm if t == 0 else x[i]
+                    low, high = self.tape.reward_range
+                    q = (np.clip(self.tape.rewards[t, i, k], low, high) - (low + high) / 2) / (high - low)
+                    self.gram[i % len(self.gram), k] += np.outer(mine, mine)
+                    self.vector[i % len(self.gram), k] += q * mine
+            found += [chosen] if t > 0 else []
+        return np.array(found)
+
+    def choose(self, t, i, x):
+        inverse = np.linalg.inv(self.gram[i % len(self.gram)])
+        mean = np.einsum("kab,kb,a->k", inverse, self.vector[i % len(self.gram)], x)
+        spread = self.factor * np.sqrt(np.einsum("a,kab,b->k", x, inverse, x))
+        return int(np.argmax(mean + spread * (self.tape.normals[t - 1, i] if self.draws else 1.0)))
+
+
+@pytest.mark.parametrize("central", [False, True])
+@pytest.mark.parametrize(("policy", "factor"), [(LinUCB(alpha=0.7), 0.7), (LinTS(), 0.5)])
+def test_ridge_regression_word_for_word(policy, factor, central):
+    recording = tape(horizon=150)
+    literal = LiteralRidge(recording, central, factor, isinstance(policy, LinTS)).arms()
+    np.testing.assert_array_equal(replay(recording, replace(policy, central=central)).arms, literal)
+
+
+def test_the_tree_sums_up_all_batches_with_the_noise_of_its_nodes():
+    """In plain Python: after batch 6 = 110b the noise is that of nodes 4 and 6; sums themselves are exact."""
+    recording = tape(agents=2, horizon=40, arms=2)
+    policy = TreeLinUCB(1.0, batch=7)
+    terms = [policy.terms(setting._replace(horizon=40)) for setting in _settings(recording)]
+    engine = PlainEngine(recording, policy.page(), terms)
+    for _ in engine.rounds():
+        pass
+    me = engine.me[0]
+    assert (me.decisions, me.sent) == (42, 6)
+    noise = recording.noise[[28, 42], 0, : 2 * SIZE].sum(axis=0).reshape(2, SIZE) * terms[0].noise_scale
+    np.testing.assert_allclose(np.array(me.vector) - np.array(me.own_vector), noise, atol=1e-9)
+    compiled = replay(recording, policy)
+    plain = list(PlainEngine(recording, policy.page(), terms).rounds())
+    assert compiled.arms.tolist() == [shown.arms for shown in plain[1:]]
+
+
+def test_all_of_them_learn_and_are_refused_where_they_cannot():
+    few, policies = problems(3), [LinUCB(alpha=0.5), LinTS(), LinTS(central=True), FedBatch(2.0)]
+    found = simulate(few, policies, 6000, 3, checkpoints=[6000]).mean_regret.isel(time=-1).mean("trial").values
+    assert max(found[:3]) < 0.6 * found[3]
+    assert found[2] < 0.5 * found[1]
+    check_policy(LinTS())
+    check_policy(LinUCB(central=True))
+    rates = Problem.linear(few[0].theta, "path:6", "ball:3", rates=np.full(6, 0.5))
+    with pytest.raises(InvalidArgument, match="rates"):
+        simulate(rates, TreeLinUCB(1.0), 10, 1)
+    for wrong in ({"alpha": 0.0}, {"ridge": 0.0}, {"central": 1}):
+        with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+            LinUCB(**wrong)

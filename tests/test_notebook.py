@@ -212,10 +212,7 @@ class Seen(HTMLParser):
 def test_html_is_small_escaped_and_without_colours(result, swept):
     named = Graph(3, [(0, 1), (1, 2)], "<script>'\"&")
     shown = [result, Sweep(swept), PROBLEM, PROBLEM.graph, named, Problem.bernoulli(np.eye(3), named)]
-    shown += [
-        kind(1.0) if kind.kind in ("fed_batch", "fed_linear", "fed_ucb", "adap_ucb") else kind()
-        for kind in POLICIES.values()
-    ]
+    shown += [kind(1.0) if "epsilon" in kind.__dataclass_fields__ else kind() for kind in POLICIES.values()]
     for thing in shown:
         page = thing._repr_html_()
         assert len(page) < 6000

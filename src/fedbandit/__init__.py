@@ -23,8 +23,11 @@ if TYPE_CHECKING:
         FedUCB,
         FewPatientsWarning,
         GossipUCB,
+        LinTS,
+        LinUCB,
         LocalUCB,
         PrivacyWarning,
+        TreeLinUCB,
     )
     from fedbandit.shares import Shares
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
@@ -52,6 +55,8 @@ __all__ = [
     "GossipUCB",
     "Graph",
     "InvalidArgument",
+    "LinTS",
+    "LinUCB",
     "LocalUCB",
     "NotLogged",
     "PrivacyWarning",
@@ -61,6 +66,7 @@ __all__ = [
     "Sweep",
     "Tape",
     "Trace",
+    "TreeLinUCB",
     "audit",
     "delays",
     "features",
@@ -82,7 +88,7 @@ _HOMES = {
         "planning.forecast": ("Forecast", "plan"),
         "policies": (
             *("AdaPUCB", "CentralUCB", "CoopUCB2", "DistUCB", "Fed1UCB", "FedBatch", "FedLinear", "FedUCB"),
-            *("FewPatientsWarning", "GSE", "GossipUCB", "LocalUCB", "PrivacyWarning"),
+            *("FewPatientsWarning", "GSE", "GossipUCB", "LinTS", "LinUCB", "LocalUCB", "PrivacyWarning", "TreeLinUCB"),
         ),
         "shares": ("Shares",),
         "simulation.replay": ("NotLogged", "Tape", "Trace", "replay"),

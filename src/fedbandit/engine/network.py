@@ -287,6 +287,13 @@ def pool_records(population: Any, t: int) -> None:
     agents, steps = population.agents, population.steps
     num_agents, num_arms = len(agents), len(agents[0].tried)
     population.releases.versions[0, 0] = 1
+    released = 0
+    for i in range(num_agents):
+        released = max(released, steps[i].released)
+    if released > 0:  # of all arms at once
+        for k in range(num_arms):
+            population.pooled[k] = t
+            _add_records(population, k)
     for position in range(num_arms if t == 0 else num_agents):
         step = steps[position if t > 0 else 0]
         arm = np.int64(step.arm) if t > 0 else position

@@ -13,8 +13,11 @@ from fedbandit.policies.fed_linear import FedLinear
 from fedbandit.policies.fed_ucb import MAX_HORIZON, FedUCB
 from fedbandit.policies.gossip_ucb import GossipUCB
 from fedbandit.policies.gse import GSE
+from fedbandit.policies.lin_ts import LinTS
+from fedbandit.policies.lin_ucb import LinUCB
 from fedbandit.policies.local_ucb import LocalUCB
 from fedbandit.policies.protocol import Policy, PrivacyWarning
+from fedbandit.policies.tree_lin_ucb import TreeLinUCB
 
 __all__ = [
     "GSE",
@@ -31,13 +34,18 @@ __all__ = [
     "FedUCB",
     "FewPatientsWarning",
     "GossipUCB",
+    "LinTS",
+    "LinUCB",
     "LocalUCB",
     "Policy",
     "PrivacyWarning",
+    "TreeLinUCB",
 ]
 
 BuiltIn = (
-    GossipUCB | FedUCB | FedBatch | FedLinear | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
+    (GossipUCB | FedUCB | FedBatch | FedLinear | LocalUCB | CentralUCB)
+    | (DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE)
+    | (LinUCB | LinTS | TreeLinUCB)
 )
 POLICIES: dict[str, type[BuiltIn]] = {policy.kind: policy for policy in get_args(BuiltIn)}
 """The policies of this package, by the name that files give them."""

@@ -7,6 +7,7 @@ measurements are in docs/context.md, the privacy proof in docs/privacy.md.
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, whole_number
@@ -22,6 +23,7 @@ from fedbandit.policies.protocol import (
     Page,
     Setting,
     highest_draw,
+    needs_rewards_at_once,
 )
 from fedbandit.rules import batch, linear, private
 from fedbandit.rules import radius as radii
@@ -76,12 +78,13 @@ class Terms(NamedTuple):
     centre: float  # its middle; 0 where no feature is constant
     norm: float  # features are divided by it
     has_constant: int
+    delta: float
 
 
 def start(me: Any, terms: Terms) -> None:
     """Before the first reward every arm is unknown."""
-    me.num_unknown = len(me.n)
-    for k in range(len(me.n)):
+    me.num_unknown = len(me.unknown)
+    for k in range(len(me.unknown)):
         me.unknown[k] = 1
         me.batch_end[k] = terms.first_batch
         me.share[k] = terms.share
@@ -102,10 +105,10 @@ def judge(me: Any, terms: Terms, context: Context) -> None:
     if me.is_old:
         me.is_old = 0
         linear.choose_scales(me.evidence, me.unknown, me.weights)
-        for k in range(len(me.n)):
+        for k in range(len(me.unknown)):
             linear.mix_scales(me.means[k], me.covariances[k], me.weights, me.theta[k], me.covariance[k])
     scale_features(me, terms, context)
-    for k in range(len(me.n)):
+    for k in range(len(me.unknown)):
         me.belief[k] = linear.dot(me.x, me.theta[k])
         me.spread[k] = radii.deviation(max(linear.quadratic(me.x, me.covariance[k]), 0.0))
 
@@ -202,6 +205,72 @@ def unknown(me: Any, arm: int) -> bool:
     return me.unknown[arm] != 0
 
 
+# ---------------------------------------------------------------- where features are protected, too
+
+_OF_REWARDS = ("n", "total", "gram", "batch_end", "noise", "released")
+RECORDS_KNOW = Fields(
+    total=Number[ARMS, FEATURES],  # b of the current batch, which nobody else sees
+    slots=Number[ARMS, FEATURES, FEATURES],  # and its G, likewise
+    decisions=Count,  # of all arms
+    decided=Count,  # in releases
+    batch_end=Count,  # the decision that fills the batch
+    batches=Count,
+    noise=Number[ARMS, FEATURES].transient,
+    gram_noise=Number[ARMS, FEATURES, FEATURES].transient,
+    noisy_gram=Number[ARMS, FEATURES, FEATURES],  # sums of all releases
+    noisy_vector=Number[ARMS, FEATURES],
+    **{name: KNOWS[name] for name in KNOWS if name not in (*_OF_REWARDS, "tried")},
+)
+
+
+def start_with_records(me: Any, terms: Terms) -> None:
+    """Before the first decision every arm is unknown."""
+    me.num_unknown = len(me.unknown)
+    me.batch_end = terms.first_batch
+    for k in range(len(me.unknown)):
+        me.unknown[k] = 1
+        me.share[k] = terms.share
+
+
+def decide_from_releases(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
+    """An unknown arm, in turn by the number of decisions; else the highest draw.
+
+    Nothing here may depend on decisions that are not released: neither counts of arms nor rewards. The proof needs it.
+    """
+    if me.num_unknown > 0:
+        return me.decisions % len(me.unknown)
+    judge(me, terms, context)
+    return highest_draw(me.belief, me.spread, draws)
+
+
+def observe_record(me: Any, terms: Terms, arm: int, reward: float, noise: Any, context: Context) -> None:
+    """Collect the decision; if it fills the batch, that of all arms is released at once and the next one begins."""
+    size = private.collect_records(me, terms, arm, reward, noise, context)
+    if size > 0:
+        add_releases(me, terms)
+
+
+def add_releases(me: Any, terms: Terms) -> None:
+    """Weigh the sums of all releases of every arm anew."""
+    me.batches += 1
+    me.batch_end = me.decisions + batch.batch_size(me.decisions, terms.first_batch, terms.growth)
+    for k in range(len(me.unknown)):
+        for a in range(len(me.x)):
+            me.noisy_vector[k][a] += me.noise[k][a]
+            for b in range(len(me.x)):
+                me.noisy_gram[k][a][b] += me.gram_noise[k][a][b]
+        linear.weigh_noisy(
+            me.noisy_gram[k],
+            me.noisy_vector[k],
+            terms.noise_variance * me.batches,
+            me.vector[k],
+            me.information[k],
+            me.matrices,
+        )
+        me.worth[k] = float(me.batches)
+        me.releases[k] = me.batches
+
+
 THOMPSON = Page(
     knows=KNOWS,
     averaged=(),
@@ -221,26 +290,43 @@ THOMPSON = Page(
     noise="spherical",
 )
 GREEDY = THOMPSON._replace(decide=decide_greedily)
+RECORDS = THOMPSON._replace(
+    knows=RECORDS_KNOW,
+    start=start_with_records,
+    decide=decide_from_releases,
+    noise_due=private.records_due,
+    interval=private.records_interval,
+    observe=observe_record,
+    noise="gaussian",
+)
+RECORDS_GROWTH = 2.0
+MOST_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
 class FedLinear:
     """Gossip of private batches of features times rewards, for decisions with features (beyond the paper).
 
-    * ``epsilon``: the privacy of one reward; may be infinite. Features and arms are not protected: sums of x x' are
-      released as they are.
+    * ``epsilon``: the privacy of one reward, or of one decision; may be infinite.
+    * ``protects``: ``"reward"``: features and arms are not protected, sums of x x' are released as they are.
+      ``"record"``: features, too, and which arm they led to. Batches are then closed by the number of decisions, all
+      arms are released at once with Gaussian noise, and epsilon holds but for ``delta``, at most 1e-6. Rewards must
+      come at once.
     * ``choice``: ``"thompson"`` draws x . theta from its posterior; ``"greedy"`` takes its mean, for comparison.
     * ``mechanism``: of the noise: ``"spherical"``, with density exp(-epsilon |z|), or ``"laplace"`` in each entry,
       1.2 to 1.35 times as much.
-    * ``first_batch``: rewards in the first batch of an arm; default: 12 sqrt(F) / epsilon.
-    * ``growth``: a batch makes the number of released rewards grow by this factor.
+    * ``first_batch``: rewards in the first batch of an arm; default: 12 sqrt(F) / epsilon. For records decisions, of
+      all arms; default: 2 (F + 1) standard deviations of noise for each.
+    * ``growth``: a batch makes the number of released rewards grow by this factor; default: 1.25, and 2 for records.
     """
 
     epsilon: float
+    protects: Literal["reward", "record"] = "reward"
     choice: Choice = "thompson"
     mechanism: Literal["spherical", "laplace"] = "spherical"
     first_batch: int | None = None
-    growth: float = batch.BATCH_GROWTH
+    growth: float | None = None
+    delta: float = MOST_DELTA
 
     kind: ClassVar[str] = "fed_linear"
 
@@ -253,43 +339,65 @@ class FedLinear:
             raise InvalidArgument("mechanism", self.mechanism, "spherical or laplace")
         if self.first_batch is not None:
             object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
-        object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
+        if self.growth is not None:
+            object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
+        if self.protects not in ("reward", "record"):
+            raise InvalidArgument("protects", self.protects, "reward or record")
+        object.__setattr__(self, "delta", number_between("delta", self.delta, 0.0, MOST_DELTA))
+        if self.protects == "record":
+            for name, wanted in (("choice", "thompson"), ("mechanism", "spherical")):
+                if getattr(self, name) != wanted:
+                    hint = "Records are protected by Gaussian noise, and chosen among by draws."
+                    raise InvalidArgument(name, getattr(self, name), "left out where records are protected", hint)
 
     @property
     def label(self) -> str:
         """The name in figures and tables."""
+        if self.protects == "record":
+            return f"FedLinear, records, eps={self.epsilon:g}"
         how = {"thompson": "", "greedy": " greedy"}[self.choice]
         return f"FedLinear{how}{', Laplace' * (self.mechanism == 'laplace')}, eps={self.epsilon:g}"
 
     def page(self) -> Page:
         """The page of the choice."""
+        if self.protects == "record":
+            return RECORDS
         page = {"thompson": THOMPSON, "greedy": GREEDY}[self.choice]
         return page._replace(noise=self.mechanism)
 
     def check(self, setting: Setting) -> None:
-        """Refuse a setting without releases, features or a range of rewards."""
+        """Refuse a setting without releases, features or a range of rewards; late ones where records are protected."""
         if setting.gossip != "releases":
             hint = "Records of features have no averages that links could gossip."
             raise InvalidArgument("gossip", setting.gossip, f"releases for {self.label}", hint)
         if not setting.has_range:
             raise InvalidArgument("reward_range", None, f"declared for {self.label}, whose rewards lie in a range")
+        if self.protects == "record":
+            needs_rewards_at_once(self, setting)  # which decisions a batch holds may not depend on their arms
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
         size, spherical = max(setting.num_features, 1), self.mechanism == "spherical"
         scale = linear.spherical_scale(self.epsilon) if spherical else linear.laplace_scale(self.epsilon, size)
+        variance = linear.spherical_variance(scale, size) if spherical else batch.laplace_variance(scale)
+        first, growth = self.first_batch or linear.first_size(self.epsilon, size), batch.BATCH_GROWTH
+        if self.protects == "record":
+            scale = linear.gaussian_scale(self.epsilon, self.delta) if self.epsilon < inf else 0.0
+            variance, growth = scale * scale, RECORDS_GROWTH
+            first = self.first_batch or linear.first_decisions(scale, size, setting.num_arms)
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,
             squares=setting.sum_of_squares,
             epsilon_per_release=self.epsilon,
             noise_scale=scale,
-            noise_variance=linear.spherical_variance(scale, size) if spherical else batch.laplace_variance(scale),
-            first_batch=self.first_batch or linear.first_size(self.epsilon, size),
-            growth=float(self.growth),
+            noise_variance=variance,
+            first_batch=first,
+            growth=float(self.growth or growth),
             low=setting.low,
             high=setting.high,
             centre=(setting.low + setting.high) / 2.0 if setting.has_constant else 0.0,
             norm=setting.norm,
             has_constant=int(setting.has_constant),
+            delta=self.delta if self.protects == "record" else 0.0,
         )

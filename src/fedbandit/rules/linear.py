@@ -13,7 +13,7 @@ wanted is theta, the average of all theta_j by their shares (docs/context.md).
 """
 
 from collections.abc import MutableSequence, Sequence
-from math import exp, log, sqrt
+from math import erfc, exp, log, sqrt
 
 from fedbandit.rules.strata import invert
 
@@ -21,13 +21,18 @@ __all__ = [
     "COMMON_SCALES",
     "GRID",
     "MATRICES",
+    "RECORD",
     "SITE_SCALES",
     "VECTORS",
     "add_batch",
     "along",
     "choose_scales",
     "dot",
+    "first_decisions",
     "first_size",
+    "gaussian_delta",
+    "gaussian_scale",
+    "is_definite",
     "laplace_scale",
     "mix_scales",
     "posterior_of_arm",
@@ -35,6 +40,7 @@ __all__ = [
     "scale_of",
     "spherical_scale",
     "spherical_variance",
+    "weigh_noisy",
 ]
 
 Row = MutableSequence[float]
@@ -57,6 +63,9 @@ CONSTANT = 1.0 / 6.0
 
 MOST_VARIANCE = 0.25
 """Of a reward in [0, 1]."""
+
+NOISE_IN_GRAM = 1.1
+"""Times the variance of noise, for that of G itself."""
 
 LEAST_VARIANCE = 1e-6
 """Without noise: G alone may have no inverse."""
@@ -88,7 +97,63 @@ def first_size(epsilon: float, size: int) -> int:
     return int(min(max(12.0 * sqrt(size) / epsilon, size), 1e9)) + 1
 
 
+RECORD = sqrt(2.53125)
+"""How far (sum x x', sum x q), off-diagonal entries once but times sqrt(2), moves if one decision is another, with
+|x| <= 1 and |q| <= 1/2, whether or not its arm is another, too (docs/privacy.md)."""
+
+
+def _tail(x: float) -> float:
+    """The standard normal distribution function."""
+    return 0.5 * erfc(-x / sqrt(2.0))
+
+
+def gaussian_delta(epsilon: float, deviation: float) -> float:
+    """The least delta of Gaussian noise of so many units of what it hides (Balle and Wang 2018, Theorem 8).
+
+    For an epsilon above 100 that of 100, which is larger: its exponential would overflow.
+    """
+    epsilon = min(epsilon, 100.0)
+    half, loss = 0.5 / deviation, epsilon * deviation
+    return _tail(half - loss) - exp(epsilon) * _tail(-half - loss)
+
+
+def gaussian_scale(epsilon: float, delta: float) -> float:
+    """The standard deviation of Gaussian noise that hides a decision: the least that keeps epsilon and delta.
+
+    By bisection; the upper end is returned, which keeps them.
+    """
+    low, high = 1e-3, 1e6
+    for _ in range(200):
+        middle = sqrt(low * high)
+        if gaussian_delta(epsilon, middle) > delta:
+            low = middle
+        else:
+            high = middle
+    return RECORD * high
+
+
+def first_decisions(scale: float, size: int, num_arms: int) -> int:
+    """Decisions in the first batch where all arms are released at once: 2 (F + 1) standard deviations for each."""
+    return int(min(max(2.0 * (size + 1) * scale, size), 1e9 / num_arms)) * num_arms + num_arms
+
+
 # ---------------------------------------------------------------- small matrices
+
+
+def is_definite(matrix: Matrix, factor: Matrix) -> bool:
+    """Whether a symmetric matrix is positive definite, by its Cholesky factor, which is filled in."""
+    for a in range(len(matrix)):
+        for b in range(a + 1):
+            rest = matrix[a][b]
+            for c in range(b):
+                rest -= factor[a][c] * factor[b][c]
+            if a == b:
+                if rest <= 0.0:
+                    return False
+                factor[a][a] = sqrt(rest)
+            else:
+                factor[a][b] = rest / factor[b][b]
+    return True
 
 
 def scale_of(x: Sequence[float], norm: float) -> float:
@@ -159,6 +224,40 @@ def add_batch(
             information[a][b] += total
             if b < a:
                 information[b][a] += total
+
+
+def weigh_noisy(
+    gram: Matrix, noisy: Sequence[float], variance: float, vector: Row, information: Matrix, scratch: Sequence[Matrix]
+) -> None:
+    """Fill in what sums are worth of which both have noise; ``variance`` is that of one entry of each.
+
+    As ``add_batch``, with A = (G + c I) / 4 + 1.1 s^2 I. The noise of G, whose eigenvalues reach about s sqrt(2 F),
+    would leave A indefinite: c begins there and doubles until it does not.
+    """
+    size, work, inverse, product, shift = len(vector), scratch[0], scratch[1], scratch[2], 0.0
+    while shift == 0.0 or not is_definite(work, inverse):
+        shift = 2.0 * shift if shift > 0.0 else sqrt(2.0 * size * variance) + LEAST_VARIANCE
+        for a in range(size):
+            for b in range(size):
+                work[a][b] = MOST_VARIANCE * gram[a][b]
+            work[a][a] += MOST_VARIANCE * shift + NOISE_IN_GRAM * variance
+    invert(work, inverse, size)
+    for a in range(size):
+        vector[a] = 0.0
+        for b in range(size):
+            total = 0.0
+            for c in range(size):
+                total += gram[a][c] * inverse[c][b]
+            product[a][b] = total
+    for a in range(size):
+        for c in range(size):
+            vector[a] += product[a][c] * noisy[c]
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(size):
+                total += product[a][c] * gram[c][b]
+            information[a][b] = total
+            information[b][a] = total
 
 
 # ---------------------------------------------------------------- the posterior of one arm

@@ -1,11 +1,11 @@
 """Private sums: what stands between a reward and everybody else (beyond the paper).
 
 A private page hands each reward and its noise to a rule: ``collect`` for batches, ``collect_in_cells`` for batches
-where decisions have strata, ``collect_row`` for batches of features times rewards, or ``collect_in_tree`` for the tree
-of Algorithms 2 and 3, and learns what they release. ``total``, ``totals`` and ``slots`` belong to the rule; the page
-never reads them. It reads ``n`` and ``released``, and those of cells, and never writes them. ``batch_end``, the number
-of the reward that fills the batch, is the page's to choose. Then whatever a page does is epsilon-differentially private
-(docs/privacy.md):
+where decisions have strata, ``collect_row`` for batches of features times rewards, ``collect_records`` for batches that
+hide features, too, or ``collect_in_tree`` for the tree of Algorithms 2 and 3, and learns what they release. ``total``,
+``totals`` and ``slots`` belong to the rule; the page never reads them. It reads ``n`` and ``released``, and those of
+cells, and never writes them. ``batch_end``, the number of the reward that fills the batch, is the page's to choose.
+Then whatever a page does is epsilon-differentially private (docs/privacy.md):
 
 * A reward moves a sum by at most ``terms.high - terms.low``.
 * Of a batch, it lies in one release, alone or with other cells of its arm; of a tree, in one of each level.
@@ -13,6 +13,7 @@ of the reward that fills the batch, is the page's to choose. Then whatever a pag
   ask for it exactly where the rule adds it.
 """
 
+from math import sqrt
 from typing import Any
 
 from fedbandit.rules.linear import scale_of
@@ -70,6 +71,48 @@ def collect_row(me: Any, terms: Any, arm: int, reward: float, noise: Any, contex
         noise[c] += total[c]
         total[c] = 0.0
     me.released[arm] = me.n[arm]
+    return size
+
+
+def records_due(me: Any, terms: Any, arm: int, context: Any) -> int:
+    """The next decision, of any arm, if it fills the batch; else 0."""
+    return me.batch_end if me.decisions + 1 == me.batch_end else 0
+
+
+def records_interval(me: Any, terms: Any, arm: int, end: int) -> tuple[int, int]:
+    """A batch begins after the last released decision."""
+    return me.decided + 1, 0
+
+
+def collect_records(me: Any, terms: Any, arm: int, reward: float, noise: Any, context: Any) -> int:
+    """Add a decision to the batch of all arms: the size of a full one; 0: not yet.
+
+    A full one is released: its noisy sums x q stand in ``noise`` then, ``me.noise``, and x x' in ``me.gram_noise``, of
+    all arms, whether they were given or not. Another decision moves them by at most ``rules.linear.RECORD``, with
+    off-diagonal entries once and times sqrt(2): so noise in these is divided by it.
+    """
+    x, total, slots = context.features, me.total[arm], me.slots[arm]
+    scale = scale_of(x, terms.norm)
+    scaled = scale * (clamp(reward, terms.low, terms.high) - terms.centre) / (terms.high - terms.low)
+    for a in range(len(x)):
+        total[a] += scaled * x[a]
+        for b in range(len(x)):
+            slots[a][b] += scale * x[a] * scale * x[b]
+    me.decisions += 1
+    if me.decisions != me.batch_end:
+        return 0
+    size = me.decisions - me.decided
+    for k in range(len(noise)):
+        for a in range(len(x)):
+            noise[k][a] += me.total[k][a]
+            me.total[k][a] = 0.0
+            for b in range(a + 1):
+                z = me.gram_noise[k][a][b] if a == b else me.gram_noise[k][a][b] / sqrt(2.0)
+                me.gram_noise[k][a][b] = me.slots[k][a][b] + z
+                me.gram_noise[k][b][a] = me.gram_noise[k][a][b]
+                me.slots[k][a][b] = 0.0
+                me.slots[k][b][a] = 0.0
+    me.decided = me.decisions
     return size
 
 

@@ -49,7 +49,7 @@ class Tape:
       ``noise`` has a column for each stratum and arm, one stratum after the other.
     * ``features[d, i]``: the row of features of agent i's decision d, in the same order. Without it, decisions have
       none. A first entry that is 1 in every row is the constant. For a private policy that takes features ``noise``
-      has a column for each number that it releases, those of one arm after the other.
+      has a column for each number that it releases, those of one arm after the other, and e goes up to M + T.
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
@@ -99,7 +99,8 @@ class Tape:
         cells = arms * max(self.num_strata, 1)
         if self.features is not None and self.noise is not None:
             cells = max(np.shape(self.noise)[-1], 1)  # the page says how many numbers it releases
-        for name, rows, columns in (("noise", horizon + 2, cells), ("normals", horizon, arms)):
+        ends = horizon + 2 if self.features is None else horizon + arms + 1  # decisions, of all arms together
+        for name, rows, columns in (("noise", ends, cells), ("normals", horizon, arms)):
             if getattr(self, name) is not None:
                 drawn = _floats(name, getattr(self, name), 3)
                 if drawn.shape != (rows, agents, columns):
@@ -185,13 +186,14 @@ class Tape:
         centre = source.random((agents, num_arms)) if means is None else finite_matrix("means", means)
         if centre.shape != (agents, num_arms):
             raise InvalidArgument("means", f"of shape {centre.shape}", f"[{agents} agents, {num_arms} arms]")
+        ends = horizon + num_arms + 1 if num_features else horizon + 2
         released = max(num_strata, num_features * (num_features + 1), 1)
         return cls(
             rewards=centre + source.standard_normal((horizon + 1, agents, num_arms)),
             edges=np.array(graph.edges)[source.integers(len(graph.edges), size=horizon)],
             picks=source.random((horizon, agents)),
             graph=graph,
-            noise=source.laplace(size=(horizon + 2, agents, num_arms * released)),
+            noise=source.laplace(size=(ends, agents, num_arms * released)),
             normals=source.standard_normal((horizon, agents, num_arms)),
             reward_range=reward_range,
             strata=source.integers(num_strata, size=(num_arms + horizon, agents)) if num_strata else None,

@@ -45,7 +45,7 @@ from fedbandit.policies.protocol import (
     page_on,
 )
 from fedbandit.policies.registry import PACKAGE, WrongPage, builtin_of, digest_of, globals_of, is_own_code
-from fedbandit.rules import private
+from fedbandit.rules import linear, private
 
 ARGUMENTS = {
     "start": ("me", "terms"),
@@ -352,7 +352,6 @@ class _Refusal(Exception):
         self.words, self.function, self.line = words, function, line
 
 
-_HIDDEN = ("total", "totals", "slots")  # of a private page: its rule alone touches them
 _COUNTS = ("n", "released")  # its rule alone writes them
 _CELL_COUNTS = ("cells", "marks")  # also
 _SECRET, _COUNT_ROW = "secret", "row of counts"
@@ -366,6 +365,7 @@ class _Reading(NamedTuple):
     terms: Any
     known: Mapping[str, tuple[str, ...]]
     is_private: bool
+    hidden: tuple[str, ...] = ("total", "totals", "slots")  # of a private page: its rule alone touches them
 
 
 class _Function:
@@ -475,9 +475,10 @@ class _Function:
     def _check_attribute(self, node: ast.Attribute) -> None:
         role = self.roles.get(node.value.id, "") if isinstance(node.value, ast.Name) else ""
         name, value = named(self.function, node)
-        is_hidden = node.attr in _HIDDEN or (self.reading.page.context == "strata" and node.attr == "noise")
+        holds = node.attr in self.reading.hidden
+        is_hidden = holds or (self.reading.page.context == "strata" and node.attr == "noise")
         if self.is_private and is_hidden and not name and role in ("", "me"):
-            words = "which holds rewards that no noise hides yet" if node.attr in _HIDDEN else "which hides rewards"
+            words = "which holds rewards that no noise hides yet" if holds else "which hides rewards"
             self.refuse(node, f"uses {ast.unparse(node)}, {words}")
         if role not in self.reading.known:
             if isinstance(named(self.function, node.value)[1], FunctionType):
@@ -612,6 +613,8 @@ def read_page(kind: str, page: Page, terms: Any, epsilon: float = inf) -> bool:
     try:
         if reading.is_private:
             used = _rule_of(page, reading)
+            if used is private.collect_records:  # arms, and so counts of them, follow from what is protected
+                reading = reading._replace(hidden=(*reading.hidden, "tried"))
             _check_rule(kind, page, terms, used, claim)
         for part, arguments in arguments_of(page).items():
             function: Any = getattr(page, part)
@@ -676,6 +679,18 @@ RULES: dict[Any, Rule] = {
             "totals": Number[ARMS, STRATA],
         },
     ),
+    private.collect_records: Rule(
+        private.records_due,
+        private.records_interval,
+        {
+            "total": Number[ARMS, FEATURES],
+            "slots": Number[ARMS, FEATURES, FEATURES],
+            "decisions": Count,
+            "decided": Count,
+            "batch_end": Count,
+            "gram_noise": Number[ARMS, FEATURES, FEATURES].transient,
+        },
+    ),
     private.collect_in_tree: Rule(private.tree_due, private.tree_interval, {**_TOTAL, "slots": Number[ARMS, LEVELS]}),
 }
 
@@ -708,6 +723,8 @@ def _check_rule(kind: str, page: Page, terms: Any, used: Any, claim: str) -> Non
             raise WrongPage(kind, f"{words}.{claim}")
     if (page.context == "strata") != (used is private.collect_in_cells):
         raise WrongPage(kind, f"{name} is {'not ' if page.context == 'strata' else ''}for pages with strata.{claim}")
+    if used is private.collect_records and page.announced is not None:
+        raise WrongPage(kind, f"the page has announced, and which arm a decision had is protected.{claim}")
     if any(type(getattr(terms, bound, None)) is not float for bound in ("low", "high")):
         raise WrongPage(kind, f"the terms need low and high, floats: rewards are clamped to them.{claim}")
 
@@ -725,6 +742,14 @@ def _rule_of(page: Page, reading: _Reading) -> Any:
 
 def check_cost_of_rows(kind: str, page: Page, terms: Any, epsilon: float, setting: Setting) -> None:
     """The same of ``private.collect_row``, which scales rewards to a width of 1 and features to a norm of 1."""
+    if page.noise == "gaussian":
+        deviation = terms.noise_scale / linear.RECORD
+        found = linear.gaussian_delta(epsilon, deviation) if deviation > 0.0 else 1.0
+        if not found <= terms.delta * (1.0 + 1e-9):
+            raise WrongPage(
+                kind, f"claims delta={terms.delta:g} at epsilon={epsilon:g}, but its noise needs {found:.4g}"
+            )
+        return
     moved = {"spherical": 1.0, "laplace": sqrt(max(setting.num_features, 1))}.get(page.noise, inf)
     cost = moved / terms.noise_scale if terms.noise_scale > 0.0 else inf
     if not cost <= epsilon * (1.0 + 1e-9):
