@@ -23,6 +23,7 @@ from fedbandit.audit.pairs import Leak, search
 from fedbandit.audit.scripts import Decide, Script, once, terms_of
 from fedbandit.audit.suite import check_noise, run_attack
 from fedbandit.privacy.noise import GRID
+from more_broken_sites import more_broken_sites, untried_sites
 
 DRY_RUNS = 100
 MOST_RELEASES = 6  # of an arm, that an attack looks at
@@ -196,9 +197,11 @@ def _learnt_ratio(worlds: Sequence[Sequence[Sequence[float]]]) -> Callable[[Sequ
 def main() -> None:
     """Print the table."""
     rows: defaultdict[str, list[str]] = defaultdict(list)
-    for broken in broken_sites():
+    for broken in (*broken_sites(), *more_broken_sites(), *untried_sites()):
         leak = None if broken.found == "noise" else leak_of(broken)
-        if leak is None:
+        if leak is None and broken.found == "proof":
+            rows["not found"].append(broken.label)
+        elif leak is None:
             row = check_noise(1.0, 500, broken.opened, broken.noise())
             rows["noise"].append(f"{broken.label} {row.at_least:.2f}")
         else:
