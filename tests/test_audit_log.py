@@ -84,6 +84,26 @@ def test_the_other_site_tells_what_came_to_it(federation):
     assert found[0]["reason"] == WHY
 
 
+def test_the_history_of_the_arms(federation):
+    """Who, when, why, which site, accepted here by whom."""
+    with Client(federation.url("b"), timeout=5.0, deadline=20.0) as client:
+        wait_until(lambda: any(it.arm == "=C" for it in client.arms().waiting), 30.0)
+        history = ["arm", "list", "--history", "-c", str(federation.config("b"))]
+        before = CliRunner().invoke(app, history).output
+        client.accept_arm("=C", reason="the board has agreed")
+    after = CliRunner().invoke(app, history).output
+
+    def cells(text, change):
+        line = next(line for line in text.splitlines() if change in line)
+        return [it.strip() for it in line.split("  ") if it.strip()][2:]
+
+    assert cells(before, "add =C") == ["a", "waits"], before
+    accepted = cells(after, "add =C")
+    assert (accepted[0], accepted[1].startswith("no token, 20")) == ("a", True), after
+    assert cells(after, "suspend A") == ["a", WHY], after
+    assert "it was a washing powder" in after
+
+
 def test_mistakes_are_told(federation, tmp_path):
     for options, words in (
         (["--kind", "arms"], "kind"),

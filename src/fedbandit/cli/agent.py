@@ -251,8 +251,20 @@ _FIRST = " first: it knows the arms, and signs and spreads changes"
 
 @arm.command("list", short_help="Show the arms, and the changes that wait for consent.")
 @errors_exit_with_2
-def show(config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
-    """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
+def show(
+    config: Config = SITE_FILE,
+    history: Annotated[
+        bool, typer.Option("--history", help="All changes: who, when, why, and who accepted them here.")
+    ] = False,
+    token_file: TokenFile = None,
+) -> None:
+    """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent.
+
+    --history reads the audit trail, which needs the right 'audit'.
+    """
+    if history:
+        _show_history(config, token_file)
+        return
     with _agent(config, "view", _FIRST, token_file) as (_, client):
         seen = client.arms()
     typer.echo(f"{_counted(len(seen.arms), 'arm')}, {_counted(seen.version, 'change')}")
@@ -264,6 +276,25 @@ def show(config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
     for it in seen.waiting:
         final = " --retire" if it.change == "retire" else ""
         typer.echo(f"waiting: {_told(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
+
+
+def _show_history(config: Path, token_file: Path | None) -> None:
+    """Every change that is known here, oldest first."""
+    from fedbandit.agent.core.trail import history_of
+    from fedbandit.cli.audit_log import by_in_words, entries_from, print_rows, time_in_words
+
+    with _agent(config, "audit", _FIRST, token_file) as (_, client):
+        changes = history_of(entries_from(client, {"kind": "arm"})[0])
+        waiting = {it.id for it in client.arms().waiting}
+    rows: list[tuple[str, ...]] = []
+    for made, accepted in changes:
+        if accepted is None:
+            consent = "waits" if made.detail in waiting else ""
+        else:
+            consent = f"{by_in_words(accepted)}, {time_in_words(accepted.at)}"
+        who = by_in_words(made) if made.who or made.how else ""
+        rows.append((time_in_words(made.at), f"{made.what} {made.subject}", made.site, who, made.reason, consent))
+    print_rows(("UTC", "change", "site", "by", "why", "accepted here by"), rows)
 
 
 Reason = Annotated[str, typer.Option("--reason", help="Why, in at most 200 characters. Every site shows it.")]

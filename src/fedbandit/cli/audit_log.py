@@ -19,6 +19,7 @@ from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.extras import needs
 
 if TYPE_CHECKING:
+    from fedbandit.agent.client import Client
     from fedbandit.agent.core.trail import Entry, Head
     from fedbandit.agent.process.config import SiteConfig
 
@@ -120,20 +121,26 @@ def _from_agent(
 ) -> "tuple[list[Entry], Head] | None":
     """Entries of a running agent, and the head of its trail; None if none runs."""
     from fedbandit.agent.client import Unreachable
+
+    try:
+        with its_client(site, config, "audit", token_file) as client:
+            return entries_from(client, wanted)
+    except Unreachable:
+        return None
+
+
+def entries_from(client: "Client", wanted: dict[str, str]) -> "tuple[list[Entry], Head]":
+    """Entries of the agent that a client calls, and the head of its trail."""
     from fedbandit.agent.core.trail import MOST_SHOWN, Entry, Head
 
     found: list[Entry] = []
     last = int(wanted.get("last", "0"))
-    try:
-        with its_client(site, config, "audit", token_file) as client:
-            asked = wanted if last <= MOST_SHOWN else {name: it for name, it in wanted.items() if name != "last"}
-            while True:
-                page = client.audit_log(**asked, after=found[-1].number if found else 0)
-                found += [Entry(**it.model_dump()) for it in page.entries]
-                if len(page.entries) < MOST_SHOWN or "last" in asked:
-                    return found[-last:], Head(page.number, page.hash)
-    except Unreachable:
-        return None
+    asked = wanted if last <= MOST_SHOWN else {name: it for name, it in wanted.items() if name != "last"}
+    while True:
+        page = client.audit_log(**asked, after=found[-1].number if found else 0)
+        found += [Entry(**it.model_dump()) for it in page.entries]
+        if len(page.entries) < MOST_SHOWN or "last" in asked:
+            return found[-last:], Head(page.number, page.hash)
 
 
 # ---------------------------------------------------------------- verification
@@ -204,7 +211,8 @@ def _exported(path: Path) -> "tuple[list[Entry], str | None]":
 # ---------------------------------------------------------------- what is shown
 
 
-def _time(at: int) -> str:
+def time_in_words(at: int) -> str:
+    """Of milliseconds since 1970, in UTC."""
     return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -222,25 +230,30 @@ def _table_lines(entries: "Iterable[Entry]") -> Iterator[str]:
     table.writerow(["time", *COLUMNS])
     for it in entries:
         cells = [plain_cell(value) if isinstance(value, str) else value for value in astuple(it)]
-        table.writerow([f"{_time(it.at)}Z", *cells])
+        table.writerow([f"{time_in_words(it.at)}Z", *cells])
     yield text.getvalue()
 
 
 def _print(entries: "Sequence[Entry]") -> None:
+    rows = [(str(it.number), time_in_words(it.at), done_in_words(it), by_in_words(it), it.reason) for it in entries]
+    print_rows(("", "UTC", "what", "by", "why"), rows)
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for people; texts stay what they are."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    if not entries:
+    if not rows:
         typer.echo("no entries")
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", justify="right", no_wrap=True)
-    for heading in ("UTC", "what", "by", "why"):
-        table.add_column(heading, no_wrap=heading == "UTC", overflow="fold")
-    for it in entries:
-        row = str(it.number), _time(it.at), done_in_words(it), by_in_words(it), it.reason
+    for heading in headings:
+        side = "left" if heading else "right"
+        table.add_column(heading, justify=side, no_wrap=heading in ("", "UTC"), overflow="fold")
+    for row in rows:
         table.add_row(*map(Text, row))
     console = Console(emoji=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
     with console.capture() as shown:

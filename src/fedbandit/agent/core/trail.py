@@ -34,6 +34,7 @@ __all__ = [
     "fault_of",
     "filter_from",
     "head_from",
+    "history_of",
     "needs_reason",
     "time_from",
 ]
@@ -221,6 +222,20 @@ class Filter:
 
 ABOUT_ARMS: tuple[Kind, ...] = ("arm", "release", "history")
 """Kinds whose subject is an arm."""
+
+
+def history_of(entries: Iterable[Entry]) -> list[tuple[Entry, Entry | None]]:
+    """Each change of an arm that is told of, and its acceptance at this site, if there was one."""
+    changes: dict[str, tuple[Entry, Entry | None]] = {}
+    for it in entries:
+        if it.kind != "arm":
+            continue
+        if it.what == "accept":
+            made, _ = changes.get(it.detail, (it, None))
+            changes[it.detail] = made, it
+        else:
+            changes[it.detail] = it, None
+    return list(changes.values())
 
 
 MOST_SHOWN = 1000
