@@ -2,7 +2,7 @@
 
     python benchmarks/strata.py FILE            # play what FILE does not hold yet, and add it; stop and go on at will
     python benchmarks/strata.py FILE --tuning   # on other instances: those on which the design may be chosen
-    python benchmarks/strata.py FILE --write    # then write the table of docs/context.md
+    python benchmarks/strata.py FILE --write    # write the table and the figure of docs/context.md from FILE
     python benchmarks/strata.py --speed         # agent-pulls per second beside FedBatch, in one run
 
 Path, one edge per round, releases, rewards 0 or 1. Worlds: a, strata do not matter; b, every stratum has its own order
@@ -16,12 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedbandit import FedBatch, Problem, simulate
+from fedbandit.figures.regret import COLOURS, STYLE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "context.md"
+FIGURE = PAGE.parent / "images" / "context.png"
 BEGIN, END = "<!-- strata: written by benchmarks/strata.py -->", "<!-- end of strata -->"
 POLICIES = ("ignore", "separate", "strata")
 TUNING, FRESH = 4_000, 700_000  # the first instance
@@ -144,6 +148,36 @@ def table(file: Path) -> Iterator[str]:
             yield told(row, found[row.name])
 
 
+WORLDS = {
+    "a": "strata do\nnot matter",
+    "c": "they matter\na little",
+    "b": "each has its own\norder of arms",
+    "d": "each has its own,\nat every site",
+}
+WORDS = {"ignore": "one arm for all", "separate": "each stratum by itself", "strata": "FedBatch with strata"}
+
+
+def figure(file: Path) -> None:
+    """Regret in four worlds: of one arm for all, of each stratum by itself, and of what learns which is better."""
+    found = json.loads(file.read_text())
+    with mpl.rc_context(STYLE):
+        drawing = Figure(figsize=(7.2, 3.6), layout="constrained")
+        axes = drawing.subplots()
+        for p, context in enumerate(POLICIES):
+            lost = [np.array(found[Row(world, 10, 5, 4, 1.0, 20_000, 0).name][context]) for world in WORLDS]
+            means, errors = [x.mean() for x in lost], [x.std() / len(x) ** 0.5 for x in lost]
+            places = np.arange(len(WORLDS)) + 0.26 * (p - 1)
+            axes.bar(places, means, 0.24, yerr=errors, color=COLOURS[p], label=WORDS[context], error_kw={"lw": 1})
+            for x, y, e in zip(places, means, errors, strict=True):
+                axes.annotate(f"{y:,.0f}", (x, y + e), (0, 3), textcoords="offset points", ha="center", fontsize=8)
+        axes.set_yscale("log")
+        axes.set_ylim(10, 5_000)
+        axes.set_xticks(range(len(WORLDS)), list(WORLDS.values()))
+        axes.set_ylabel("regret per site, 20,000 decisions")
+        axes.legend(loc="upper left", frameon=False)
+        drawing.savefig(FIGURE, dpi=150, facecolor="white", metadata={"Software": None})
+
+
 def speed() -> None:
     """Agent-pulls per second of CPU time, in turns, beside FedBatch on the same problem."""
     problem = problem_of(Row("c", 10, 5, 4, 1.0, 0, 0), 1)
@@ -179,6 +213,7 @@ def main() -> None:
     if given.write:
         text = PAGE.read_text()
         before, after = text.split(BEGIN)[0], text.split(END)[1]
+        figure(given.file)
         PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}")
 
 

@@ -732,6 +732,24 @@ EVALUATION = [  # of policies on logs
         swap={"sqrt": "abs"}),
 ]
 
+STRATA = [  # what is released of cells, and the posterior of an arm in a stratum
+    bug("a pooled sum leaves its cells' marks where they were", "collect_in_cells",
+        "test_a_reward_lies_in_one_sum_and_each_sum_has_one_draw_of_its_own",
+        swap={"me.marks[arm][r] = me.cells[arm][r]":
+              "me.marks[arm][r] = me.cells[arm][r] if me.part[r] == ALONE else me.marks[arm][r]"}),
+    bug("a released sum goes on", "collect_in_cells",
+        "test_a_reward_lies_in_one_sum_and_each_sum_has_one_draw_of_its_own", drop="me.totals[arm][r] = 0"),
+    bug("a cell closes earlier after a good reward", "cells_due",
+        "test_another_reward_is_hidden_by_one_draw_of_one_sum",
+        swap={"last >= me.cell_end[arm][r]": "last + (me.totals[arm][r] > 3) >= me.cell_end[arm][r]"}),
+    bug("a cell that is released alone is in the pooled sum as well", "cells_due",
+        "test_another_reward_is_hidden_by_one_draw_of_one_sum",
+        swap={"me.part[r] == STAYS and last > me.marks[arm][r]": "last > me.marks[arm][r]"}),
+    bug("sites that were not heard count as zero", "_add_sites",
+        "test_records_give_the_posterior_of_the_joint_normal_distribution",
+        swap={"pulls[s][s] = 1.0": "pulls[s][s] = 0.0"}),
+]
+
 AREAS = {
     "paper": PAPER,
     "policies": POLICIES,
@@ -756,5 +774,6 @@ AREAS = {
     "history": HISTORY,
     "trail": TRAIL,
     "consent": CONSENT,
+    "strata": STRATA,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}

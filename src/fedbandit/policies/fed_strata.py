@@ -14,6 +14,7 @@ The second page, ``SEPARATE``, is one FedBatch for each stratum, for comparison.
 cell less 1/2, and L_ss its variance.
 """
 
+from math import inf
 from typing import Any, NamedTuple
 
 from fedbandit.policies.protocol import (
@@ -95,6 +96,7 @@ class Terms(NamedTuple):
     by_rate: int  # whether agents count by their patients of a stratum
     share: float  # the agent's weight, where sites count
     own_share: float  # variance of theta / variance of an agent's own mean, where all know alike
+    is_capped: int  # whether a draw covers no more than that, since sites do not act in step
     total: float  # of all weights; 0: they are measured
     squares: float  # of all weights
     epsilon: float
@@ -269,8 +271,18 @@ def judge(me: Any, terms: Terms) -> None:
         for s in range(len(me.due)):
             mean = strata.mean_over_scales(me.means[k][s], me.chances)
             variance = strata.variance_over_scales(me.means[k][s], me.variances[k][s], me.chances, mean)
+            if terms.is_capped:
+                variance = min(variance, most_variance(me, terms, k, s))
             me.theta[s][k] = terms.middle + terms.width * mean
             me.spread[s][k] = strata.DRAWN * terms.width * radii.deviation(variance)
+
+
+def most_variance(me: Any, terms: Terms, arm: int, s: int) -> float:
+    """What the agent's own pulls can still remove: a bonus for more makes a fast agent explore for slow ones."""
+    precision = 0.0
+    for r in range(len(me.due)):
+        precision += me.precision[arm][s][r]
+    return terms.own_share / precision if precision > 0.0 else inf
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int, context: Context) -> float:
@@ -421,6 +433,7 @@ def strata_terms(setting: Setting, epsilon: float, first_batch: int, growth: flo
         by_rate=int(by_rate),
         share=0.0 if by_rate else setting.share,
         own_share=setting.sum_of_squares,
+        is_capped=int(not setting.in_step and not by_rate),
         total=0.0 if by_rate else float(num_agents),
         squares=0.0 if by_rate else setting.sum_of_squares * num_agents * num_agents,
         epsilon=epsilon,
