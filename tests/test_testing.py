@@ -47,7 +47,7 @@ def tutorial(tmp_path_factory):
 
 @pytest.mark.docs
 def test_the_tutorial_runs_as_printed(tutorial, capsys):
-    assert list(MODULES) == ["my_policies", "bold_batch", "private_mean", "heard"]
+    assert list(MODULES) == ["my_policies", "bold_batch", "private_mean", "heard", "by_stratum"]
     for text in (MODULES["my_policies"], MODULES["bold_batch"]):
         assert len([line for line in text.splitlines() if line.strip()]) <= 40
     for block in BLOCKS:
