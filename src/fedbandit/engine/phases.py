@@ -390,6 +390,7 @@ def _learn_from_records(spec: Specialisation) -> Any:
     receive, is_late, is_private = page.receive, spec.is_late, page.noise_due is not None
     spreads, is_pooled = spec.has_releases, page.network == "pooled"
     reweigh, reweighs = page.reweigh, page.reweigh is not None
+    all_at_once = is_private and page.context == "features"  # a release may be of every arm
 
     @compile_inner
     def publish_and_receive(population: Any, t: int, i: int) -> None:
@@ -405,7 +406,7 @@ def _learn_from_records(spec: Specialisation) -> Any:
         for k in range(len(me.tried)):
             has_news = waiting.news[i, k] > 0 if is_late else step.acts > 0 and step.arm == np.uint64(k)
             is_released = step.released > 0 if is_private else has_news
-            if not is_pooled and (t == 0 or (has_news and is_released) or is_reweighed):
+            if not is_pooled and (t == 0 or (is_released and (has_news or all_at_once)) or is_reweighed):
                 copy_record(population, i, releases.rows[board, mine], k)
                 has_changed = True
         if has_changed:
