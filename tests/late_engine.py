@@ -132,8 +132,17 @@ class LateEngine(PlainEngine):
 
     def _decide(self, t, i):
         if self.page.unknown is None and 0 in self.observed[i]:
-            return min((k for k in self.arms if self.observed[i][k] == 0), key=lambda k: self.me[i].tried[k])
+            return self._from_urn(self.me[i].tried, self.observed[i], self.tape.picks[t - 1, i])
         return super()._decide(t, i)
+
+    def _from_urn(self, tried, observed, u):
+        """16 balls, 8, 4, 2 or 1 of an arm without a reward by how far it is ahead; one of any other."""
+        least = min(tried[k] for k in self.arms if observed[k] == 0)
+        start = next(k for k in self.arms if observed[k] == 0 and tried[k] == least)
+        urn = []
+        for k in [*self.arms[start:], *self.arms[:start]]:
+            urn += [k] * (1 if observed[k] else (16, 8, 4, 2, 1)[min(tried[k] - least, 4)])
+        return urn[int(u * len(urn))]
 
     def _hand_out(self, t, i, arm):
         reward, slot = float(self.tape.rewards[t, i, arm]), self.me[i].tried[arm]

@@ -30,7 +30,9 @@ from fedbandit.engine.network import (
 from fedbandit.engine.streams import NOISES, SimulatedDraws, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.order import Phases
 from fedbandit.policies.protocol import Context, Page, time_of
-from fedbandit.rules.choose import BY_INDEX, CONTROL, fewest_pulls, given_by_share
+from fedbandit.policies.protocol import uniform as pick
+from fedbandit.rules.choose import BY_INDEX, CONTROL, given_by_share
+from fedbandit.rules.urn import any_drawn
 from fedbandit.shares import Shares
 from fedbandit.world.rewards import Family
 
@@ -155,7 +157,7 @@ def _nothing_unknown(me: Any, arm: Any) -> bool:
     return False
 
 
-for _function in (time_of, fewest_pulls, given_by_share, _believe_nothing, _nothing_unknown, _publish_nothing):
+for _function in (time_of, any_drawn, given_by_share, _believe_nothing, _nothing_unknown, _publish_nothing):
     compilable(_function)
 
 
@@ -598,7 +600,7 @@ def _decide(spec: Specialisation) -> Any:
         few = sharing.few[i]
         position = np.uint64(0)
         if waits and unobserved_others(sharing, i, population.waiting.unobserved[i]) > 0:
-            position = np.uint64(fewest_pulls(few.tried, sharing.unobserved[i]))
+            position = np.uint64(any_drawn(few.tried, sharing.unobserved[i], pick(draws)))
         elif len(few.tried) > 1:
             for k in range(len(few.tried)):
                 believe(few, fixed, few, np.uint64(k))
@@ -615,8 +617,8 @@ def _decide(spec: Specialisation) -> Any:
         if has_control:
             arm = say_without_control(population, i, fixed, now, draws)
         elif waits and waiting.num_unobserved[i] > 0:
-            # As a live site does: until each arm has a reward that counts, those without one in turn.
-            arm = np.uint64(fewest_pulls(me.tried, waiting.unobserved[i]))
+            # As a live site does: until each arm has a reward that counts.
+            arm = np.uint64(any_drawn(me.tried, waiting.unobserved[i], pick(draws)))
         else:
             arm = as_arm(ask(population, i, me, fixed, now, draws))
         step.arm = arm

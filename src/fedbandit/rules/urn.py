@@ -20,7 +20,18 @@ from collections.abc import Sequence
 
 from fedbandit.rules.choose import fewest_pulls
 
-__all__ = ["KNOWN", "KNOWN_BALLS", "LARGEST_LEAD", "MOST_APART", "MOST_BALLS", "chance", "drawn", "rest_of"]
+__all__ = [
+    "KNOWN",
+    "KNOWN_BALLS",
+    "LARGEST_LEAD",
+    "MOST_APART",
+    "MOST_BALLS",
+    "any_chance",
+    "any_drawn",
+    "chance",
+    "drawn",
+    "rest_of",
+]
 
 KNOWN = -1
 """What ``drawn`` returns instead of an arm where the index is to say it."""
@@ -65,6 +76,27 @@ def chance(n: Sequence[int], unknown: Sequence[bool], enough: Sequence[int], wai
     least = n[fewest_pulls(n, unknown)]
     balls = [_balls(n[k], least, enough[k], waits) if unknown[k] else 0 for k in range(len(n))]
     return (rest if arm == KNOWN else balls[arm]) / (sum(balls) + rest)
+
+
+def any_drawn(n: Sequence[int], unknown: Sequence[bool], u: float) -> int:
+    """The same for a policy that takes every arm for known: until each is, an arm that is has one ball."""
+    first, left, arm = fewest_pulls(n, unknown), 0, KNOWN
+    for k in range(len(n)):
+        left += _balls(n[k], n[first], 0, False) if unknown[k] else 1
+    left = int(u * left)
+    for j in range(len(n)):
+        arm = first + j if first + j < len(n) else first + j - len(n)
+        left -= _balls(n[arm], n[first], 0, False) if unknown[arm] else 1
+        if left < 0:
+            return arm
+    return arm
+
+
+def any_chance(n: Sequence[int], unknown: Sequence[bool], arm: int) -> float:
+    """How likely ``any_drawn`` gives this arm."""
+    least = n[fewest_pulls(n, unknown)]
+    balls = [_balls(n[k], least, 0, False) if unknown[k] else 1 for k in range(len(n))]
+    return balls[arm] / sum(balls)
 
 
 def _balls(count: int, least: int, enough: int, waits: bool) -> int:

@@ -39,10 +39,10 @@ from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import widen
 from fedbandit.policies.registry import WrongPage, is_built_in, kind_of
+from fedbandit.rules import urn
 from fedbandit.rules.choose import (
     BY_INDEX,
     CONTROL,
-    fewest_pulls,
     floor_of_others,
     given_by_share,
     shared_chance,
@@ -405,8 +405,10 @@ def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: SiteDr
     page, me, seen = player.page, player.me, player.seen
     if page.unknown is None:  # the page takes every arm for known: Alg. 1, line 1, is the site's
         unknown = [player.is_unknown(k) for k in arms]
-        if any(unknown):
-            return _certainly(arms[fewest_pulls([me.tried[k] for k in arms], unknown)])
+        if any(unknown) and len(arms) > 1:
+            tried = [me.tried[k] for k in arms]
+            chances = {k: urn.any_chance(tried, unknown, position) for position, k in enumerate(arms)}
+            return _Said(arms[urn.any_drawn(tried, unknown, draws.u)], False, chances.__getitem__)
     if len(arms) == 1:
         return _certainly(arms[0])
     if n_max:
