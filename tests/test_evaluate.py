@@ -314,7 +314,9 @@ def test_a_context_that_is_none_is_refused(tmp_path, context):
 
 def test_what_is_left_out_is_counted_and_said(tmp_path):
     rows = [line(k % 2, 0.5, float(k % 3 == 0)) for k in range(200)]
-    rows += [line(0, 1.0, 1.0)] * 40  # certain
+    rows += [line(0, 1.0, 1.0)] * 20  # certain
+    rows += [line(0, 1.0, 1.0, deterministic="index")] * 12
+    rows += [line(0, 1.0, 1.0, deterministic="subject")] * 8
     rows += [line(0, 0.5, None, rewarded=False, counted=True)] * 30
     rows += [line(0, 0.5, None, rewarded=False, counted=False)] * 20  # waits
     rows += [line(1, 0.5, None, rewarded=False, cancelled=True)] * 10
@@ -326,11 +328,28 @@ def test_what_is_left_out_is_counted_and_said(tmp_path):
     assert found.left_out == {"were certain": 40, "have no reward": 50, "were cancelled": 10,
                               "have no known propensity": 5}  # fmt: skip
     said = " ".join(found.warnings)
-    assert "40 decisions were certain" in said
+    assert (
+        "40 decisions were certain (propensity 1, 12 by an index that does not draw, 8 of subjects who keep their arm)"
+    ) in said
+    assert "least_share" in said
     assert "50 decisions have no reward" in said
     with_default = evaluate(log, "always b", default_reward=0.0)
     assert with_default.decisions == 234, "those that counted, and not those that wait"
     assert evaluate(log, "always a").left_out["could have had no arm of the policy"] == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"p": 1.0, "deterministic": "ucb"}, "line 1: deterministic must be index, subject, one arm, or null where"),
+        ({"p": 1.0, "deterministic": 1}, "line 1: deterministic must be index, subject, one arm, or null where"),
+        ({"p": 0.5, "deterministic": "index"}, "line 1: deterministic must be null where propensity is not 1"),
+    ],
+)
+def test_a_wrong_reason_is_refused(tmp_path, fields, message):
+    fields = dict(fields)
+    with pytest.raises(LogError, match=message):
+        read_log(written(tmp_path, line(0, fields.pop("p"), 1.0, **fields)))
 
 
 def test_a_log_without_choices_is_refused_with_the_reason(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, Shares
 from fedbandit.agent.core.decisions import (
     MAX_DECISIONS,
     MAX_TEXT,
@@ -494,3 +494,31 @@ def test_a_warning_comes_before_a_pending_decision_is_forgotten():
     windowed = new_site(WINDOW)
     ask(windowed, at=0.0)
     assert [*windowed.warnings_of_forgetting(Retention(1, 1.0), 1e6)] == [], "nothing is lost"
+
+
+def test_a_decision_says_why_it_was_certain():
+    """So that whoever evaluates the log later knows which decisions say nothing of other arms."""
+    ucb = replace(TERMS, policy=FedBatch(1.0, "ucb", first_batch=2))
+    for terms, why in ((TERMS, None), (ucb, "index"), (replace(ucb, shares=Shares(least_share=0.1)), None)):
+        site, draws = new_site(terms), SiteDraws((0.0, 0.0, 0.0), 0.0, 0.5 if terms.shares else None)
+        asked = [Request(subject="anna", key="1"), Request(subject="anna"), Request(eligible=(1,))]
+        asked += [Request(eligible=(k,)) for k in range(3) for _ in range(4)]
+        made = [site.decide(0.0, draws, it).result for it in asked]
+        assert [it.deterministic for it in made] == [None, "subject", *["one arm"] * 13]
+        assert made[1].propensity == 1.0
+        assert site.decide(0.0, draws, asked[0]).result == made[0], "the same decision, not another"
+        for it in made:
+            site.report(it.id, 0.5)
+        assert None not in site.theta
+        now = site.decide(0.0, draws).result
+        assert now.deterministic == why
+        assert (now.propensity == 1.0) == (why is not None)
+
+
+def test_why_it_was_certain_is_on_disk(tmp_path):
+    with closing(SqliteJournal(tmp_path / "state", "here", TERMS, 1)) as journal:
+        site = new_site(stored=journal.load())
+        for request in (Request(subject="anna"), Request(subject="anna"), Request(eligible=(1,))):
+            journal.commit(site.decide(0.0, DRAWS, request).records)
+    with closing(SqliteJournal(tmp_path / "state", "here", TERMS, 1)) as journal:
+        assert [it.deterministic for it in journal.load().decisions.values()] == [None, "subject", "one arm"]

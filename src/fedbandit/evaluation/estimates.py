@@ -12,7 +12,7 @@ from operator import mul
 from statistics import NormalDist
 
 from fedbandit.checks import InvalidArgument, finite_number, number_between
-from fedbandit.evaluation.log import Context, Log, LoggedDecision
+from fedbandit.evaluation.log import DETERMINISTIC, Context, Log, LoggedDecision
 from fedbandit.evaluation.target import Target, target
 from fedbandit.rules import off_policy
 
@@ -82,6 +82,7 @@ class Used:
     chances: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
     contexts: list[Context] = field(default_factory=list[Context])
     left_out: Counter[str] = field(default_factory=Counter[str])
+    certain: Counter[str] = field(default_factory=Counter[str])  # why, of those that were
 
     @property
     def weights(self) -> list[float]:
@@ -105,6 +106,8 @@ def usable(log: Log, policy: Target, default_reward: float | None = None) -> Use
         why = _why_not(it, reward, chances, len(log.arms))
         if why is not None or reward is None or it.propensity is None or chances is None:
             used.left_out[why or ""] += 1
+            if why == CERTAIN and it.deterministic is not None:
+                used.certain[it.deterministic] += 1
             continue
         used.arms.append(it.arm)
         used.eligible.append(it.eligible)
@@ -254,9 +257,11 @@ def _warnings(used: Used, weights: list[float]) -> Iterator[str]:
     n, left_out = len(weights), used.left_out
     effective, centre = off_policy.effective_size(weights), off_policy.mean(weights)
     if left_out[CERTAIN]:
+        reasons = "".join(f", {count:,} {DETERMINISTIC[why]}" for why, count in used.certain.most_common())
         yield (
-            f"{left_out[CERTAIN]:,} decisions were certain (propensity 1) and are left out: nobody knows what another "
-            "arm would have done. What is estimated holds for the others."
+            f"{left_out[CERTAIN]:,} decisions were certain (propensity 1{reasons}) and are left out: nobody knows what "
+            "another arm would have done. What is estimated holds for the others. A least_share in the terms would "
+            "make none of an index certain."
         )
     missing = left_out[NO_REWARD] + left_out[NOT_KEPT]
     if missing > _MANY_MISSING * (missing + n):

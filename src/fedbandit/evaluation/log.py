@@ -21,6 +21,14 @@ Context = tuple[tuple[str, str], ...]
 """What was known of a patient: factors and their levels, in the order of names."""
 
 
+DETERMINISTIC = {
+    "index": "by an index that does not draw",
+    "subject": "of subjects who keep their arm",
+    "one arm": "for requests that could have one arm",
+}
+"""Why an arm was certain, and in words."""
+
+
 class LogError(FileError):
     """The log cannot be used; the message names the line and the field."""
 
@@ -34,6 +42,7 @@ class LoggedDecision:
     * ``reward``: None: the log has none
     * ``rewarded``, ``counted``, ``cancelled``: as in the log
     * ``context``: factors and their levels, by name
+    * ``deterministic``: why the arm was certain; None: it was drawn, or the log does not say
     """
 
     arm: int
@@ -44,6 +53,7 @@ class LoggedDecision:
     counted: bool = True
     cancelled: bool = False
     context: Context = ()
+    deterministic: str | None = None
 
 
 @dataclass(frozen=True)
@@ -152,8 +162,13 @@ def _decision(fields: Mapping[str, Any], arm: int) -> LoggedDecision:
             raise InvalidArgument(name, flag, "true or false")
     rewarded = reward is not None if flags["rewarded"] is None else bool(flags["rewarded"])
     counted = rewarded if flags["counted"] is None else bool(flags["counted"])
-    context = _context(fields.get("context"))
-    return LoggedDecision(arm, propensity, reward, eligible, rewarded, counted, bool(flags["cancelled"]), context)
+    context, why = _context(fields.get("context")), fields.get("deterministic")
+    if why is not None and not (isinstance(why, str) and why in DETERMINISTIC):
+        raise InvalidArgument("deterministic", why, f"{', '.join(DETERMINISTIC)}, or null where the arm was drawn")
+    if why is not None and propensity != 1.0:
+        raise InvalidArgument("deterministic", why, "null where propensity is not 1")
+    asked = eligible, rewarded, counted, bool(flags["cancelled"]), context
+    return LoggedDecision(arm, propensity, reward, *asked, why)
 
 
 def _context(given: object) -> Context:

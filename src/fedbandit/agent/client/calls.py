@@ -192,6 +192,8 @@ class LoggedDecision(_Remembered):
 
     eligible: list[int] | None
     """Numbers of the arms among which it was chosen; None: all that there were."""
+    deterministic: str | None
+    """Why its arm was certain: ``index``, ``subject`` or ``one arm``; None: it was drawn."""
     subject: str | None
     """A keyed hash: the same text for the same subject."""
     reward: float | None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from random import Random  # noqa: TID251  # an argument's type
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from fedbandit.agent.core.arms import Arms, in_words_of_stops
 from fedbandit.agent.core.federation import Federation
@@ -294,6 +294,19 @@ class Choice(NamedTuple):
 
     arm: int
     propensity: float | None
+
+
+Certain = Literal["index", "subject", "one arm"]
+"""Why a decision was certain: the policy gives the highest index, the subject keeps its arm, no other was possible."""
+
+
+def _why_certain(given: Choice, num_arms: int, is_kept: bool) -> Certain | None:
+    """Why a decision among so many arms was certain; None: it was not, or its chance is not known."""
+    if given.propensity != 1.0:
+        return None
+    if num_arms == 1:
+        return "one arm"
+    return "subject" if is_kept else "index"
 
 
 @dataclass(frozen=True)
@@ -584,10 +597,11 @@ class Decisions:
         numbering = Numbering(stored.numbering.incarnation, before + len(chosen))
         eligible = b"" if allowed is None else as_bits(allowed)
         made: list[DecisionRecord] = []
-        for number, (arm, propensity) in enumerate(chosen, before + 1):
+        for number, ((arm, propensity), why) in enumerate(chosen, before + 1):
             name = decision_id(stored.key, run, numbering.incarnation, number, at)
             state = None, False, False, False, False
-            made.append(DecisionRecord(name, number, arm, at, *state, propensity, key, subject, eligible, stratum))
+            asked = propensity, key, subject, eligible, stratum, why
+            made.append(DecisionRecord(name, number, arm, at, *state, *asked))
         if self._since is None:
             self._since = at
         is_later = self._since != stored.times.since
@@ -616,22 +630,24 @@ class Decisions:
 
     def _chosen(
         self, drawn: Sequence[SiteDraws], allowed: tuple[int, ...] | None, subject: bytes, n_max: Sequence[int]
-    ) -> list[Choice]:
-        """An arm for each draw; all of them are counted as tried, or none."""
+    ) -> list[tuple[Choice, Certain | None]]:
+        """An arm for each draw, and why it was certain; all of them are counted as tried, or none."""
         name, tried = self._requests.newest_of(subject) if subject else None, self._player.me.tried
         kept = None if name is None else self._stored.decisions[name].arm
-        chosen: list[Choice] = []
+        num_arms = self._player.num_arms if allowed is None else len(allowed)
+        chosen: list[tuple[Choice, Certain | None]] = []
         try:
             for draws in drawn:
-                if kept is not None and self._may_have(kept, allowed):
+                is_kept = kept is not None and self._may_have(kept, allowed)
+                if kept is not None and is_kept:
                     one = Choice(kept, 1.0)  # given what is remembered, no other arm was possible
                 else:
                     one = choice(self._terms, self._player, n_max, draws, allowed)
                 kept = one.arm if subject else None
                 tried[one.arm] += 1
-                chosen.append(one)
+                chosen.append((one, _why_certain(one, num_arms, is_kept)))
         except BaseException:
-            for one in chosen:
+            for one, _ in chosen:
                 tried[one.arm] -= 1
             raise
         return chosen

@@ -67,6 +67,7 @@ class DecisionRecord:
     * ``key``, ``subject``: hashes of those of its request (``decisions.key_tag``); empty: it had none
     * ``eligible``: the arms among which it was chosen (``decisions.as_bits``); empty: all that there were
     * ``stratum``: that of the patient (``context.Factors``); None: the terms have no factors
+    * ``deterministic``: why its arm was certain (``decisions.Certain``); None: it was drawn, or its chance is not known
     """
 
     id: str
@@ -83,6 +84,7 @@ class DecisionRecord:
     subject: bytes = b""
     eligible: bytes = b""
     stratum: int | None = None
+    deterministic: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -100,7 +102,8 @@ class DecisionRecord:
     def _with(self, reward: float | None, played: bool, rewarded: bool) -> "DecisionRecord":
         """By hand: ``dataclasses.replace`` takes several times as long, twice for every decision."""
         seen = self.id, self.number, self.arm, self.at, reward, played, self.late, rewarded, self.cancelled
-        return DecisionRecord(*seen, self.propensity, self.key, self.subject, self.eligible, self.stratum)
+        asked = self.propensity, self.key, self.subject, self.eligible, self.stratum, self.deterministic
+        return DecisionRecord(*seen, *asked)
 
 
 @dataclass(frozen=True)

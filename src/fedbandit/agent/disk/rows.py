@@ -69,7 +69,7 @@ _TABLES = (
     """CREATE TABLE decision (
         id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
         cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB,
-        stratum INTEGER, checksum INTEGER
+        stratum INTEGER, deterministic TEXT, checksum INTEGER
     ) STRICT, WITHOUT ROWID""",
     "CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT",
     "CREATE TABLE arm_change (id TEXT PRIMARY KEY, content TEXT, accepted INTEGER) STRICT",
@@ -466,10 +466,12 @@ def _checksum_of_decision(
     subject: bytes,
     eligible: bytes,
     stratum: int | None,
+    deterministic: str | None,
 ) -> int:
     chance, group = nan if propensity is None else propensity + 0.0, -1 if stratum is None else stratum
     numbers = _DECISION_NUMBERS.pack(number, arm, at + 0.0, played, late, rewarded, cancelled, chance, group)
-    return checksum(b"".join((numbers, name.encode(), key, subject, eligible)))  # SQLite has no -0.0
+    why = (deterministic or "").encode()
+    return checksum(b"".join((numbers, name.encode(), key, subject, eligible, why)))  # SQLite has no -0.0
 
 
 _AGENT = "name, federation, terms, key, identity"
@@ -477,9 +479,11 @@ _CHANGING = ("incarnation", "decisions", "clock", "late", "since", "is_stale", "
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
 
-_DECISION = "id, number, arm, at, played, late, rewarded, cancelled, propensity, key, subject, eligible, stratum"
+_DECISION = (
+    "id, number, arm, at, played, late, rewarded, cancelled, propensity, key, subject, eligible, stratum, deterministic"
+)
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
-_ADD_DECISION = f"INSERT INTO decision VALUES (?{', ?' * 13}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+_ADD_DECISION = f"INSERT INTO decision VALUES (?{', ?' * 14}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _CHANGE_DECISION = (
     "UPDATE decision SET played = ?, late = ?, rewarded = ?, cancelled = ?, checksum = ? WHERE id = ? AND checksum = ?"
 )
@@ -662,7 +666,7 @@ class Rows:
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)
         row = it.id, it.number, it.arm, it.at
-        asked = it.propensity, it.key, it.subject, it.eligible, it.stratum
+        asked = it.propensity, it.key, it.subject, it.eligible, it.stratum, it.deterministic
         flags = played, late, rewarded, cancelled = int(it.played), int(it.late), int(it.rewarded), int(it.cancelled)
         after = _checksum_of_decision(*row, *flags, *asked)
         write, before = self._file.execute, 0

@@ -442,6 +442,8 @@ _LINE = """One JSON object per line, oldest first, all as of one moment:
 
 * `id`, `number`, `at` (seconds since 1970), `arm`, `name`
 * `propensity`: the probability of this arm for this request; null: not known
+* `deterministic`: why the arm was certain: `index`, the policy gives the highest one; `subject`, who keeps the arm;
+  `one arm`, no other was possible. Null: it was drawn. A key that is asked again gets the same decision, in one line
 * `eligible`: numbers of the arms among which it was chosen; null: all that there were
 * `context`: the level of each factor of the terms, as it counts; null: the terms have none
 * `subject`: the same text for the same subject, a keyed hash; null: it had none
@@ -505,6 +507,7 @@ def _line(it: DecisionRecord, reward: float | None, name: str, context: dict[str
         "arm": it.arm,
         "name": name,
         "propensity": it.propensity,
+        "deterministic": it.deterministic,
         "eligible": arms_in(it.eligible) if it.eligible else None,
         "subject": it.subject.hex() or None,
         "context": context,
