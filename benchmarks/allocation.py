@@ -1,0 +1,113 @@
+"""What it costs that nobody can predict an arm: regret beside a rotation of unknown arms, and of a ``least_share``.
+
+Run with ``python benchmarks/allocation.py``; ``--quick`` plays a tenth of the instances. Prints Markdown. Instances are
+paired: both ways see the same means, rewards, links and noise.
+"""
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit import FedBatch, Problem, Shares, simulate
+from fedbandit.policies import fed_batch
+from fedbandit.policies.protocol import Page, highest_draw
+from fedbandit.rules.choose import fewest_pulls, highest
+
+INSTANCES = 300
+SHARES = (0.0, 0.01, 0.03, 0.1)
+
+SETTINGS = {  # sites, arms, epsilon, decisions of each, links
+    "3 sites, 2 arms, 500 decisions": (3, 2, 1.0, 500, {}),
+    "5 sites, 4 arms, 2,000 decisions": (5, 4, 1.0, 2_000, {}),
+    "10 sites, 10 arms, 20,000 decisions": (10, 10, 1.0, 20_000, {}),
+    "3 sites, 3 arms, 3,000 decisions, a window of 500": (3, 3, 1.0, 3_000, {"reward_window": 500, "delays": 100}),
+}
+
+
+def in_turn(me: Any, terms: Any, seen: Any, now: Any, draws: Any) -> int:
+    """As FedBatch Thompson, but for unknown arms, which come in turn."""
+    if me.num_unknown > 0:
+        return fewest_pulls(me.tried, me.unknown)
+    return highest_draw(me.theta, me.spread, draws)
+
+
+def in_turn_by_radius(me: Any, terms: Any, seen: Any, now: Any, draws: Any) -> int:
+    """As FedBatch UCB, but for unknown arms."""
+    if me.num_unknown > 0:
+        return fewest_pulls(me.tried, me.unknown)
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + fed_batch.radius(me, terms, seen, now, k)
+    return highest(me.belief)
+
+
+@dataclass(frozen=True)
+class Rotating:
+    """FedBatch with a rotation of unknown arms."""
+
+    epsilon: float
+    index: Any
+
+    def page(self) -> Page:
+        """FedBatch's, with another ``decide``."""
+        decide = in_turn if self.index == "thompson" else in_turn_by_radius
+        return FedBatch(self.epsilon, self.index).page()._replace(decide=decide)
+
+    def terms(self, setting: Any) -> Any:
+        """FedBatch's."""
+        return FedBatch(self.epsilon, self.index).terms(setting)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the instances")
+    count = INSTANCES // 10 if parser.parse_args().quick else INSTANCES
+    warnings.simplefilter("ignore")
+    print("| | index | in turn: mean (worst 1 %) | urn: mean (worst 1 %) | urn - in turn |\n|---|---|---|---|---|")
+    for name in SETTINGS:
+        for index in ("thompson", "ucb"):
+            policies = {"in turn": Rotating(1.0, index), "urn": FedBatch(1.0, index)}
+            rotating, urn = regret(name, policies, count)
+            said = f"{cell(rotating)} | {cell(urn)} | {pair(urn - rotating)} |"
+            print(f"| {name} | {index} | {said}", flush=True)
+    print("\n| | " + " | ".join(f"least_share {share:g}" for share in SHARES) + " |\n|---" * 5 + "|")
+    for name in SETTINGS:
+        cells = [
+            cell(regret(name, {"urn": FedBatch(1.0)}, count, Shares(least_share=share) if share else None)[0])
+            for share in SHARES
+        ]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def regret(name: str, policies: dict[str, Any], count: int, shares: Shares | None = None) -> NDArray[np.float64]:
+    """Per site: [policy, instance]."""
+    sites, arms, _, horizon, late = SETTINGS[name]
+    problems = [
+        Problem.random(sites, arms, "ring" if sites > 2 else "path", seed=7000 + i, rewards="bernoulli", **late)
+        for i in range(count)
+    ]
+    options = {} if shares is None else {"shares": shares}
+    found = simulate(
+        problems, policies, horizon=horizon, trials=count, seed=9, checkpoints=[horizon], **options
+    ).dataset.regret
+    return found.mean("agent").values.reshape(len(policies), count)
+
+
+def cell(found: NDArray[np.float64]) -> str:
+    """The mean with its standard error, and the mean of the worst hundredth."""
+    worst = np.sort(found)[-max(len(found) // 100, 1) :].mean()
+    return f"{pair(found)} ({worst:.1f})"
+
+
+def pair(found: Sequence[float] | NDArray[np.float64]) -> str:
+    """A mean with its standard error."""
+    return f"{np.mean(found):.2f} ± {np.std(found) / len(found) ** 0.5:.2f}"
+
+
+if __name__ == "__main__":
+    main()
