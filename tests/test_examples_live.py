@@ -206,7 +206,7 @@ def test_the_shop(tmp_path, clock):
         try:
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             seen = [browser.visit() for _ in range(3)]
-            assert [variant for variant, _ in seen] == list(TERMS.arms)
+            assert {variant for variant, _ in seen} <= set(TERMS.arms)
             for path in ("/favicon.ico", "/robots.txt", "/buy"):
                 assert browser.request("GET", path)[0] == 404
             late, bought = seen[0][1], seen[1][1]
