@@ -49,6 +49,7 @@ def broken_sites() -> list[BrokenSite]:
         BrokenSite("batch size depends on rewards", "proof", _spoilt(_with_longer_batches)),
         BrokenSite("raw means published", "proof", RawSite),
         BrokenSite("choice reads unreleased sums", "proof", _spoilt(_peeking)),
+        BrokenSite("the urn counts rewards", "proof", _spoilt(_with_rewards_in_the_urn)),
         BrokenSite("noise on first arm only", "proof", _noisy_if(_of_arm_0)),
         BrokenSite("no noise from third release on", "proof", _noisy_if(_early)),
         BrokenSite("no noise on the third arm", "proof", _noisy_if(_of_first_arms)),
@@ -243,6 +244,20 @@ def _peeking(page: Page) -> Page:
             me.theta[arm] += total
         chosen = page.decide(me, terms, seen, now, draws)
         me.theta[:] = public
+        return chosen
+
+    return page._replace(decide=decide)
+
+
+def _with_rewards_in_the_urn(page: Page) -> Page:
+    """An unknown arm comes the less often the better its open batch: its order tells of rewards."""
+
+    def decide(me: Any, terms: Any, seen: Any, now: Now, draws: Any) -> int:
+        tried = list(me.tried)
+        for arm, total in enumerate(me.total):
+            me.tried[arm] += int(2 * total / GRID)
+        chosen = page.decide(me, terms, seen, now, draws)
+        me.tried[:] = tried
         return chosen
 
     return page._replace(decide=decide)
