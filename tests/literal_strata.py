@@ -13,6 +13,16 @@ TG, TG_PRIOR = (0.003, 0.05, 0.25), (0.7, 0.15, 0.15)
 C = 1 / 12  # the variance of a mean anywhere in the range
 
 
+def from_urn(tried, unknown, u):
+    """16 balls, 8, 4, 2 or 1 of an unknown arm by how far it is ahead; one of any other."""
+    least = min(tried[k] for k in unknown)
+    start = next(k for k in unknown if tried[k] == least)
+    urn = []
+    for k in sorted(range(len(tried)), key=lambda k: (k < start, k)):
+        urn += [k] * ((16, 8, 4, 2, 1)[min(tried[k] - least, 4)] if k in unknown else 1)
+    return urn[math.floor(u * len(urn))]
+
+
 def joint(sites, shares, td, tg):
     """Mean and covariance of theta - 1/2, and the log density of all releases: every mu_js is one coordinate.
 
@@ -164,7 +174,7 @@ def fed_strata(tape, epsilon, first):
             known, theta, spread = beliefs[i]
             unknown = [k for k in range(num_arms) if not known[k]]
             if unknown:
-                k = min(unknown, key=lambda k: site.tried[k])
+                k = from_urn(site.tried, unknown, tape.picks[t - 1, i])
             else:
                 k = int(np.argmax(theta[s] + spread[s] * tape.normals[t - 1, i]))
             site.tried[k] += 1

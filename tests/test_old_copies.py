@@ -1246,6 +1246,10 @@ class StoryOfCopies(Story):
     def go_back(self, name):
         """An operator puts a snapshot back. Which neighbours can be asked then is left to chance, or they all can."""
         snapshot, then = self.copies[name]
+        for link in self.network.links:  # two neighbours that both forget cannot warn each other: docs/operations.md
+            for other in link if name in link else ():
+                if other != name:
+                    self.copies.pop(other, None)
         self.network.put_back(name, snapshot)
         self.disks.append(self.network._disks[name])
         for its, was in zip(self.told_by_now(), then, strict=True):

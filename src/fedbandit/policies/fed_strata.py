@@ -31,12 +31,13 @@ from fedbandit.policies.protocol import (
     highest_chance,
     highest_draw,
     reward_bounds,
+    uniform,
 )
 from fedbandit.rules import batch, private, strata
 from fedbandit.rules import radius as radii
-from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.releases import random_effects
 from fedbandit.rules.strata import GRID, MATRICES, VECTORS
+from fedbandit.rules.urn import any_chance, any_drawn
 
 NEVER = 2**30  # rewards
 
@@ -139,11 +140,11 @@ def choose_batches(me: Any, terms: Terms) -> None:
 
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
-    """An unknown arm, in turn; else the highest draw around theta of the stratum."""
+    """While an arm is unknown one from the urn; else the highest draw around theta of the stratum."""
     if me.is_new:
         judge(me, terms)
     if me.num_unknown > 0:
-        return fewest_pulls(me.tried, me.unknown)
+        return any_drawn(me.tried, me.unknown, uniform(draws))
     return highest_draw(me.theta[context.stratum], me.spread[context.stratum], draws)
 
 
@@ -300,7 +301,9 @@ def margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: Contex
 
 
 def chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: Context) -> float:
-    """Of Thompson's draws around theta of the stratum."""
+    """From the urn while an arm is unknown; else of Thompson's draws around theta of the stratum."""
+    if me.num_unknown > 0:
+        return any_chance(me.tried, me.unknown, arm)
     return highest_chance(me.theta[context.stratum], me.spread[context.stratum], arm)
 
 
