@@ -168,7 +168,7 @@ def test_an_empty_board_is_one_on_which_nobody_was_heard():
     terms = Federation("f", ("a", "b"), 0.0, 1.0, policy, counts="sites", max_agents=2)
     site = Site("here", terms, Stored(Numbering(1, 0)))
     assert site.theta == (None, None)
-    assert site.decide(0.0, SiteDraws((), 0.5)).result.arm == 0
+    assert site.decide(0.0, SiteDraws((), 0.0)).result.arm == 0
 
 
 def test_what_a_board_costs():
