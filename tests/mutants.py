@@ -259,8 +259,8 @@ PRIVACY = [  # epsilon holds for real rewards: P6, P15, P16
         swap={"clamp(finite_number('reward', reward), low, high)": "finite_number('reward', reward)"}),
     bug("a reward is not rounded to the grid", "to_grid", "test_every_reward_lies_on_the_grid",
         swap={"round(to_steps(reward, low, high))": "to_steps(reward, low, high)"}),
-    bug("the ledger records nothing", "Ledger.draw", SECOND_DRAW, drop="self._marks[arm, level] = last"),
-    bug("a reward may lie in two releases", "Ledger.draw", SECOND_DRAW, swap={"first <= mark": "first < mark"}),
+    bug("the ledger records nothing", "Ledger.draw_sum", SECOND_DRAW, drop="self._marks[arm, level] = last"),
+    bug("a reward may lie in two releases", "Ledger.draw_sum", SECOND_DRAW, swap={"first <= mark": "first < mark"}),
     bug("the ledger forgets its marks at a restart", "Ledger.restore", "test_a_ledger_comes_back_with_its_marks",
         drop="self._marks[arm, level] = whole_number('last', last, 1, MAX_PULL)"),
     bug("the ledger charges for one level only", "Ledger.epsilon",
@@ -536,8 +536,8 @@ ARMS = [  # arms that change: stops at once, all else by consent, signed
     bug("another arm changes the size of first batches", "Mechanism.__init__",
         "test_another_arm_changes_no_release_and_draws_no_noise",
         swap={
-            "terms_in_steps(policy, num_agents, num_arms, self._low, self._high, counts)":
-                "terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts)",
+            "terms_in_steps(policy, num_agents, num_arms, self._low, self._high, counts, num_strata)":
+                "terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts, num_strata)",
         }),
     bug("a letter that looks like a Latin one tells arms apart", "_as_read",
         "test_names_that_look_alike", swap={"_AS_LATIN": "{}"}),
@@ -627,7 +627,7 @@ ANSWER = [  # which arm is best, how sure that is, and what an operator is told
     bug("a stopped arm may be the best", "answer_of", "test_a_stopped_arm_is_no_candidate",
         swap={"[k for k, is_active in enumerate(belief.active) if is_active]": "list(range(num_arms))"}),
     bug("95 percent settle it", "SURE", "test_95_percent_settle_nothing", value="0.95"),
-    bug("chances are rounded up", "_in_percent", "test_nobody_is_told_more_than_is_known", swap={"floor": "round"}),
+    bug("chances are rounded up", "in_percent", "test_nobody_is_told_more_than_is_known", swap={"floor": "round"}),
     bug("errors of two arms add up instead of their squares", "error_of_difference",
         "test_chances_and_loss_against_brute_force",
         swap={"sqrt(spread * spread + other * other)": "spread + other"}, plain=True),
@@ -760,6 +760,31 @@ STRATA = [  # what is released of cells, and the posterior of an arm in a stratu
         swap={"pulls[s][s] = 1.0": "pulls[s][s] = 0.0"}),
 ]
 
+CONTEXT = [  # strata at live sites
+    bug("a pooled sum marks its first cell alone", "Ledger.draw_sum",
+        "test_one_release_of_several_cells_has_one_draw",
+        drop="self._marks[arm, level] = last"),
+    bug("each cell of a pooled sum has its own draw", "Mechanism.take_in",
+        "test_each_reward_lies_in_one_release_and_each_release_has_one_draw",
+        swap={"[*alone, [*self._due(arm, stratum, private.POOLED)]]":
+              "[*alone, *([it] for it in self._due(arm, stratum, private.POOLED))]"}),
+    bug("a key belongs to any context", "key_tag", "test_a_key_belongs_to_its_context",
+        swap={"asked if stratum is None else (*asked, stratum)": "asked"}),
+    bug("missing levels count as the first", "Factor.level",
+        "test_what_the_terms_do_not_know_is_refused_and_nothing_changes",
+        never="UNKNOWN not in self.levels", swap={"self.levels.index(UNKNOWN)": "0"}),
+    bug("who looks changes what is released", "Site._believe",
+        "test_nobody_who_looks_changes_what_is_released", body="return None"),
+    bug("a restart forgets what the site weighs in other arms", "Player._taken",
+        "test_a_restart_at_any_time_changes_nothing", swap={"range(self.num_arms)": "arms"}),
+    bug("a precision that no releases have counts", "bounded_record",
+        "test_precisions_that_no_releases_have_count_as_none", never="not _is_precision(matrix, scale)"),
+    bug("a liar's means count as they are", "bounded_record", "test_precisions_that_no_releases_have_count_as_none",
+        swap={"clamped(score, -most_score, most_score, 0.0)": "score"}),
+    bug("strata have the answer of all patients", "answers_of_strata", "test_the_answer_says_for_whom",
+        swap={"belief._replace(theta=means, deviation=spreads)": "belief"}),
+]
+
 AREAS = {
     "paper": PAPER,
     "policies": POLICIES,
@@ -785,5 +810,6 @@ AREAS = {
     "trail": TRAIL,
     "consent": CONSENT,
     "strata": STRATA,
+    "context": CONTEXT,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}

@@ -3,21 +3,23 @@
 import numpy as np
 
 from fedbandit import Tape
+from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.privacy.noise import GRID
+from fedbandit.rules.private import ALONE, POOLED
 from fedbandit.testing.memory_network import MemoryNetwork
 
 
-def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon, gossip="releases"):
+def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon, gossip="releases", num_strata=0):
     """Rewards and noise in whole steps, so that the mechanism's integers are the simulator's floats.
 
-    ``epsilon`` is that of one release. Also returns the noise in steps.
+    ``epsilon`` is that of one release. Also returns the noise in steps; with strata a column for each cell.
     """
     source = np.random.default_rng(seed)
     agents, width = world.num_agents, high - low
     steps = source.integers(0, GRID + 1, size=(horizon + 1, agents, num_arms))
-    noise = np.round(source.laplace(size=(horizon + 2, agents, num_arms)) * GRID / epsilon)
+    noise = np.round(source.laplace(size=(horizon + 2, agents, num_arms * max(num_strata, 1))) * GRID / epsilon)
     tape = Tape(
         rewards=low + width * steps / GRID,
         edges=np.array(world.edges)[source.integers(len(world.edges), size=horizon)],
@@ -27,6 +29,7 @@ def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon, gossip=
         reward_range=(low, high),
         normals=source.standard_normal((horizon, agents, num_arms)),
         gossip=gossip,
+        strata=source.integers(num_strata, size=(num_arms + horizon, agents)) if num_strata else None,
     )
     return tape, noise.astype(int)
 
@@ -56,14 +59,21 @@ class SitesOnTape:
         self.pulls, self._current = np.zeros((agents, num_arms), int), (0, 0)
         self.names = [f"a{i}" for i in range(agents)]
         arms = tuple(f"arm {k}" for k in range(num_arms))
-        self.terms = Federation("tape", arms, *tape.reward_range, policy, counts=counts, max_agents=agents)
+        self._factors = Factors.of({"s": [str(s) for s in range(tape.num_strata)]}) if tape.num_strata else None
+        self.terms = Federation(
+            "tape", arms, *tape.reward_range, policy, counts=counts, max_agents=agents, context=self._factors
+        )
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
         self.network = all_from_the_start(make_network(self.terms, links, self._from_tape))
         for i, name in enumerate(self.names):
             for k in range(num_arms):  # Alg. 1, line 1: all are unknown
-                decision = self.network.decide(name, SiteDraws((0.0,) * num_arms, 0.0))
+                decision = self.network.decide(name, SiteDraws((0.0,) * num_arms, 0.0), self._context(k, i))
                 assert decision.arm == k
                 self._report(0, i, decision)
+
+    @property
+    def tape_strata(self):
+        return range(self.tape.num_strata)
 
     @property
     def sites(self):
@@ -75,18 +85,28 @@ class SitesOnTape:
         for i, name in enumerate(self.names):
             if acts(t, i):
                 draws = SiteDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i])
-                decisions[i] = self.network.decide(name, draws)
+                decisions[i] = self.network.decide(name, draws, self._context(tape.rewards.shape[2] - 1 + t, i))
         self.network.exchange(*(self.names[i] for i in tape.edges[t - 1]))  # before this round's releases
         self.network.run()
         for i, decision in decisions.items():
             self._report(t, i, decision)
         return {i: decision.arm for i, decision in decisions.items()}
 
+    def _context(self, decision, i):
+        return None if self._factors is None else self._factors.levels(int(self.tape.strata[decision, i]))
+
     def _report(self, t, i, decision):
+        self._drawn = 0
         self._current = i, decision.arm
         self.pulls[i, decision.arm] += 1
         self.network.report(self.names[i], decision.id, self.tape.rewards[t, i, decision.arm])
 
     def _from_tape(self, _, count):
         i, k = self._current
+        if self._factors is not None:  # of a cell, named by its last reward; a pooled sum by its first cell
+            me = self.network.site(self.names[i])._player.me
+            due = [r for part in (ALONE, POOLED) for r in self.tape_strata if me.part[r] == part and me.due[r]]
+            s = due[self._drawn]
+            self._drawn += 1
+            return [int(self._noise[me.due[s], i, s * self.pulls.shape[1] + k])] * count
         return [int(self._noise[self.pulls[i, k], i, k])] * count

@@ -246,7 +246,7 @@ def test_open_and_settled():
     [(0.9999, "more than 99 %"), (0.99, "99 %"), (0.9499, "94 %"), (0.009, "less than 1 %"), (0.5, "50 %")],
 )
 def test_nobody_is_told_more_than_is_known(chance, words):
-    assert answer._in_percent(chance) == words
+    assert answer.in_percent(chance) == words
 
 
 def test_a_part_of_the_federation_is_called_so():

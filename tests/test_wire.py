@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedbandit.agent.core.board import Version
-from fedbandit.agent.core.bulletin import MAX_BODY
+from fedbandit.agent.core.bulletin import LARGE_BODY
 from fedbandit.agent.gossip import frames
 from fedbandit.agent.gossip.frames import Bulletin, Certificate, FrameError, Have, Refusal, decode, encode, place_in
 from fedbandit.agent.gossip.listener import is_whole, server_name_in
@@ -71,7 +71,7 @@ def test_damaged_cut_and_lengthened_frames_are_frames_or_refused(frame, data):
     ("data", "words"),
     [
         (encode(Certificate(bytes(frames.MAX_CHAIN + 1))), "16384 are the most"),
-        (b"\2\0\0\0\0" + bytes(MAX_BODY + 1), f"{MAX_BODY} are the most"),
+        (b"\2\0\0\0\0" + bytes(LARGE_BODY + 1), f"{LARGE_BODY} are the most"),
         (b"\2\0\5abcde", "a bulletin's signer has 5 bytes"),
         (b"\1\5EAST!" + bytes(40), "a name that no site can have"),
         (b"\7", "unknown kind, 7"),

@@ -159,6 +159,8 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
         yield from _lines("  ", seen.needs, "red")
     yield from _lines("note: ", [it for it in state.notes if it not in seen.needs], "")
     yield from _arms(state, width)
+    if state.answer.strata:
+        yield _strata(state, width)
     for it in seen.evidence[:_MOST]:
         yield from _sites(it, state, width)
     if state.neighbours:
@@ -209,6 +211,25 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
         table.add_row(_plain(arm.name), *map(Text, cells), Text(_clean(status), "yellow"))
     yield table
     yield from _more(arms)
+
+
+def _strata(state: SiteState, width: int) -> RenderableType:
+    """The best arm of each stratum, and the estimates of all."""
+    decimals = _decimals(state.federation.high - state.federation.low)
+    arms = [_clean(it.name) for it in state.arms[:_MOST]] if width >= _MIDDLE else []
+    table = _table(width, "patients", "of all >", "best so far", "sure >", *(f"{name} >" for name in arms))
+    for it in state.answer.strata[:_MOST]:
+        leader, sure = _clean(it.leader or "unknown"), "" if it.chance is None else _chance(it.chance)
+        each = zip(it.estimates, it.errors, strict=True) if arms else ()
+        cells = [_with_error(mean, error, decimals) for mean, error in each]
+        table.add_row(_plain(it.label), *map(Text, (f"{100.0 * it.frequency:.0f} %", leader, sure, *cells)))
+    return table
+
+
+def _with_error(mean: float | None, error: float | None, decimals: int) -> str:
+    if mean is None:
+        return "unknown"
+    return f"{mean:.{decimals}f}" + ("" if error is None else f" ± {error:.{decimals}f}")
 
 
 def _sites(it: EvidenceOf, state: SiteState, width: int) -> Iterator[RenderableType]:

@@ -75,18 +75,21 @@ def restore(page: Page, me: Me, arm: int, fields: Mapping[str, Any]) -> None:
         raise InvalidArgument(f"fields of arm {arm}", sorted(fields), ", ".join(known), ", ".join(differ))
     values = vars(me)
     for name, field in known.items():
-        value = _checked(f"{name} of arm {arm}", field, field.shape if arm == NO_ARM else field.shape[1:], fields[name])
+        like = values[name] if arm == NO_ARM else values[name][arm]
+        value = _checked(f"{name} of arm {arm}", field, like, fields[name])
         if arm == NO_ARM:
             values[name] = value
         else:
             values[name][arm] = value
 
 
-def _checked(name: str, field: Field, shape: tuple[str | int, ...], value: Any) -> Any:
-    if shape:
-        if len(_row(value)) != shape[0]:
-            raise InvalidArgument(name, value, f"a list of {shape[0]}")
-        return [_checked(name, field, shape[1:], x) for x in _row(value)]
+def _checked(name: str, field: Field, like: Any, value: Any) -> Any:
+    """The value, if it has the shape of what is there."""
+    if isinstance(like, list):
+        parts = cast(list[Any], like)
+        if len(_row(value)) != len(parts):
+            raise InvalidArgument(name, value, f"a list of {len(parts)}")
+        return [_checked(name, field, part, x) for part, x in zip(parts, _row(value), strict=True)]
     if field.kind == "number":
         as_float = finite_number(name, value)
         return value if isinstance(value, int) else as_float

@@ -9,13 +9,13 @@ one sum cost twice. So an agent writes ``kept()`` and the interval to its disk, 
 the release (docs/privacy.md, "A restart").
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fedbandit.checks import LARGEST, Counts, InvalidArgument, finite_number, whole_number
 from fedbandit.policies import plain
-from fedbandit.policies.protocol import Policy, Setting, page_on
+from fedbandit.policies.protocol import Context, Policy, Setting, page_on
 from fedbandit.policies.registry import label_of
 from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
@@ -26,19 +26,24 @@ __all__ = ["Mechanism", "ReleasedInterval", "levels_of", "setting_in_steps", "te
 
 MAX_GROUP = 10**12
 
-COUNTED = ("num_agents", "averaging", "offset")
+COUNTED = ("num_agents", "averaging", "offset", "total", "squares", "own_share")
 """The only terms that change when sites come and go. Noise, epsilon and the sizes of batches never do."""
 
 
 class ReleasedInterval(NamedTuple):
-    """Pulls ``first`` to ``last`` of an arm, which have been released together at this level."""
+    """Pulls ``first`` to ``last`` of an arm, which have been released together at this level.
+
+    Where decisions have strata: pulls of a cell, whose stratum stands in the place of the level.
+    """
 
     level: int
     first: int
     last: int
 
 
-def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float, counts: Counts = "sites") -> Setting:
+def setting_in_steps(
+    num_agents: int, num_arms: int, low: float, high: float, counts: Counts = "sites", num_strata: int = 0
+) -> Setting:
     """The world of a live site, where rewards in [low, high] are counted in steps above ``low``."""
     return Setting(
         num_agents=num_agents,
@@ -59,17 +64,24 @@ def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float, co
         rewards="bounded",
         counts=counts,
         gossip="releases",
+        num_strata=num_strata,
     )
 
 
 def terms_in_steps(
-    policy: Policy, num_agents: int, num_arms: int, low: float, high: float, counts: Counts = "sites"
+    policy: Policy,
+    num_agents: int,
+    num_arms: int,
+    low: float,
+    high: float,
+    counts: Counts = "sites",
+    num_strata: int = 0,
 ) -> Any:
     """The fixed numbers of a policy's page where rewards in [low, high] are counted in steps above ``low``.
 
     Every formula is scale-equivariant: a page in steps decides as it would in units of the reward.
     """
-    return policy.terms(setting_in_steps(num_agents, num_arms, low, high, counts))
+    return policy.terms(setting_in_steps(num_agents, num_arms, low, high, counts, num_strata))
 
 
 def levels_of(terms: Any) -> int:
@@ -96,33 +108,40 @@ class Mechanism:
         noise: NoiseSource = laplace,
         counts: Counts = "sites",
         rows: int | None = None,
+        num_strata: int = 0,
     ) -> None:
-        """Nothing observed, nothing released. ``rows``: how many arms there are now, if not ``num_arms``."""
+        """Nothing observed, nothing released. ``rows``: how many arms there are now, if not ``num_arms``.
+
+        ``num_strata``: how many strata decisions have; 0: none.
+        """
         self._low, self._high = _range(low, high)
         num_arms = whole_number("num_arms", num_arms, 1, 10**6)
         self.num_arms = num_arms if rows is None else whole_number("rows", rows, num_arms, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
-        self.page = page_on(policy.page(), "releases")
-        if self.page.published is None:
+        self.num_strata = num_strata
+        self.page = page_on(policy.page(), "releases", num_strata)
+        if self.page.published is None and not self.has_cells:
             hint = "Records of decisions with features are released in simulations only."
             raise InvalidArgument("policy", label_of(policy), "one whose page publishes numbers of each arm", hint)
         self._policy: Policy = policy
         self._counts: Counts = counts
         self._num_founding_arms = num_arms
-        self.terms = terms_in_steps(policy, num_agents, num_arms, self._low, self._high, counts)
+        self.terms = terms_in_steps(policy, num_agents, num_arms, self._low, self._high, counts, num_strata)
         self._fixed = self.terms
         self._kept = {arm != plain.NO_ARM: plain.kept_names(self.page, arm) for arm in (plain.NO_ARM, 0)}
-        self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
+        self.me: Any = plain.new_me(self.page, self.terms, self.num_arms, num_strata)
         self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)
         self.ledger: Ledger | None = None
         if self.page.noise_due is not None:
-            if self.page.interval is None:
+            if self.page.interval is None and not self.has_cells:
                 raise InvalidArgument("policy", label_of(policy), "one whose page names the interval of each release")
-            self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels_of(self.terms), noise)
+            cells = num_strata if self.has_cells else 1
+            self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels_of(self.terms), noise, cells)
 
     def count(self, num_agents: int) -> None:
         """So many sites take part now. What is released, when, and with which noise does not depend on it."""
-        terms = terms_in_steps(self._policy, num_agents, self._num_founding_arms, self._low, self._high, self._counts)
+        world = self._num_founding_arms, self._low, self._high, self._counts, self.num_strata
+        terms = terms_in_steps(self._policy, num_agents, *world)
         self.terms = self.terms._replace(**{name: getattr(terms, name) for name in COUNTED if hasattr(terms, name)})
         if self.page.recount is not None:
             for arm in range(self.num_arms):
@@ -140,6 +159,37 @@ class Mechanism:
             self.page.observe(self.me, self.terms, arm, steps, 0.0)
             return None
         return self._take_steps(self.ledger, arm, to_grid(reward, self._low, self._high))
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether the page collects rewards in cells, and names in ``me.part`` what becomes of each."""
+        return self.num_strata > 0 and self.page.context == "strata"
+
+    def take_in(self, arm: int, stratum: int, reward: float) -> list[ReleasedInterval]:
+        """Play a reward of this cell; the intervals of all cells that it releases, whose noise has been drawn."""
+        page, me, terms = self.page, self.me, self.terms
+        arm, stratum = (
+            whole_number("arm", arm, 0, self.num_arms - 1),
+            whole_number("stratum", stratum, 0, self.num_strata - 1),
+        )
+        steps, context = to_grid(reward, self._low, self._high), Context(stratum)
+        assert self.ledger is not None and page.noise_due is not None  # noqa: S101, PT018  # only such pages have cells
+        noise, released = [0] * self.num_strata, list[ReleasedInterval]()
+        if page.noise_due(me, terms, arm, context) > 0:
+            alone = [[it] for it in self._due(arm, stratum, private.ALONE)]
+            for cells in [*alone, [*self._due(arm, stratum, private.POOLED)]]:
+                if cells:
+                    noise[cells[0].level] = self.ledger.draw_sum(arm, cells)
+                    released += cells
+        page.observe(me, terms, arm, steps, noise, context)
+        return released
+
+    def _due(self, arm: int, stratum: int, part: int) -> Iterator[ReleasedInterval]:
+        """What of each cell goes out alone, or pooled, with the next reward of this stratum."""
+        me = self.me
+        for r in range(self.num_strata):
+            if me.part[r] == part:
+                yield ReleasedInterval(r, me.marks[arm][r] + 1, me.cells[arm][r] + (r == stratum))
 
     def take_history(self, arm: int, rewards: int, total: int) -> list[ReleasedInterval]:
         """Play rewards of which only the sum is known, in steps: each as their mean, in whole steps.
@@ -180,6 +230,8 @@ class Mechanism:
         """What others see of an arm where releases spread; it does not depend on how many sites there are."""
         publish: Any = self.page.published
         recount = self.page.recount
+        if publish is None:
+            return tuple(_numbers_of([getattr(self.me, name)[arm] for name in self.page.records]))
         if self.terms is self._fixed or recount is None or not self._is_released(arm):
             return tuple(float(x) for x in publish(self.me, self._fixed, arm))
         recount(self.me, self._fixed, arm)
@@ -236,6 +288,9 @@ class Mechanism:
                 raise InvalidArgument("released", dict(released), "empty for a policy without noise")
             return
         self.ledger.restore(released)
+        if self.has_cells:
+            self._check_cells(self.ledger)
+            return
         assert self.page.interval is not None  # noqa: S101  # there is a ledger
         for arm in range(self.num_arms):
             n = self.me.n[arm]
@@ -250,6 +305,26 @@ class Mechanism:
             if mark != told or next_end <= n:
                 accepted = f"one that fits the release up to pull {mark}"
                 raise InvalidArgument(f"row of arm {arm}", f"{n} rewards", accepted)
+
+    def _check_cells(self, ledger: Ledger) -> None:
+        """Refuse cells that do not fit the ledger's marks, or the arm that they add up to."""
+        me = self.me
+        for arm in range(self.num_arms):
+            marks = [ledger.released_up_to(arm, r) for r in range(self.num_strata)]
+            for r, mark in enumerate(marks):
+                if me.marks[arm][r] != mark or me.cells[arm][r] < mark:
+                    accepted = f"one that fits the release up to pull {mark}"
+                    raise InvalidArgument(f"row of arm {arm}, stratum {r}", f"{me.cells[arm][r]} rewards", accepted)
+            if (me.n[arm], me.released[arm]) != (sum(me.cells[arm]), sum(marks)):
+                raise InvalidArgument(f"n of arm {arm}", me.n[arm], f"{sum(me.cells[arm])}, those of its strata")
+
+
+def _numbers_of(part: Any) -> Iterator[float]:
+    if isinstance(part, list):
+        for it in cast("list[Any]", part):
+            yield from _numbers_of(it)
+    else:
+        yield float(part)
 
 
 def _range(low: float, high: float) -> tuple[float, float]:

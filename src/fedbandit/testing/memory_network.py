@@ -7,7 +7,7 @@ fast and seeded: unfit for real data.
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind
 from fedbandit.agent.core.board import Have
 from fedbandit.agent.core.bulletin import Place, Signed
-from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
+from fedbandit.agent.core.decisions import ANY, Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.history import History
 from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Refused, Released, Renewed, Step, Stored
@@ -222,10 +222,12 @@ class MemoryNetwork:
             raise Down(f"{name} is not running")
         return self._sites[name]
 
-    def decide(self, name: str, draws: SiteDraws | None = None) -> DecisionRecord:
-        """Ask an agent for an arm; ``draws`` come from the seed unless given."""
-        drawn = draws or self._draws(name)
-        return self._do(name, lambda site: site.decide(self.now, drawn))
+    def decide(
+        self, name: str, draws: SiteDraws | None = None, context: Mapping[str, str | None] | None = None
+    ) -> DecisionRecord:
+        """Ask an agent for an arm; ``draws`` come from the seed unless given. ``context``: of the patient."""
+        drawn, request = draws or self._draws(name), ANY if context is None else Request(context=context)
+        return self._do(name, lambda site: site.decide(self.now, drawn, request))
 
     def request(self, name: str, request: Request) -> tuple[DecisionRecord, ...]:
         """Ask an agent for the decisions of a request."""

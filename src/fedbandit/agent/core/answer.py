@@ -29,6 +29,7 @@ __all__ = [
     "Standing",
     "answer_of",
     "holdout",
+    "in_percent",
     "intervals_of",
     "losses_of",
     "over_whom",
@@ -98,7 +99,7 @@ def _alone(
 ENOUGH = 0.9
 """The weight below which the words say that an estimate rests on a part of the federation."""
 
-_REMEMBERED = 8
+_REMEMBERED = 64
 """Sets of beliefs: the state is read far more often than they change."""
 
 
@@ -275,7 +276,7 @@ def _words_without_chance(belief: Belief, known: dict[int, float], active: Seque
 
 
 def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, is_settled: bool) -> str:
-    name, leads, sure = belief.names[leader], _leading(belief, leader), _in_percent(chances[leader])
+    name, leads, sure = belief.names[leader], _leading(belief, leader), in_percent(chances[leader])
     ahead, arm = _ahead(belief, leader), belief.words.arm
     if is_settled:
         said = f"{leads} is best on average {belief.whose} ({sure} sure).{ahead}"
@@ -292,7 +293,7 @@ def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, 
         fewer = belief.words.per_patients(-loss, belief.low, belief.high)
         said = (
             f"{leads} is best so far on average {belief.whose}, but this is not settled ({sure} sure): "
-            f"{belief.names[second]} may be better ({_in_percent(chances[second])}).{ahead} By what is known now, "
+            f"{belief.names[second]} may be better ({in_percent(chances[second])}).{ahead} By what is known now, "
             f"always giving {name} would mean {fewer}, on average, than always giving the best {arm}"
             f"{' that is given' if ahead else ''}."
         )
@@ -334,7 +335,7 @@ def _part(belief: Belief, known: dict[int, float]) -> str:
     return f" So far this rests on a part of the federation: about {share} % for the {arm} that fewest have released."
 
 
-def _in_percent(chance: float) -> str:
+def in_percent(chance: float) -> str:
     """A chance, rounded down: nobody is told more than is known."""
     if chance > 0.99:
         return "more than 99 %"

@@ -194,7 +194,7 @@ class Board:
         self._first: dict[str, Held] = {}  # what this process has seen first of each site
         self._revoked: frozenset[bytes] = frozenset()
         self._dropped: dict[str, Held] = {}
-        self._draws: dict[str, dict[str, dict[int, tuple[int, float]]]] = {}
+        self._draws: dict[str, dict[str, dict[int, tuple[int, float | Row]]]] = {}
         self._drawn_twice: dict[str, str] = {}
         for row in rows:
             for kept in row.kept:
@@ -454,12 +454,17 @@ class Board:
         Sites that have not measured their rate yet count as the mean of the others, as in ``random_effects``.
         """
         rows, versions = self.rows(arm)
-        if not self._counting.has_weights:
+        if strata := self._counting.num_strata:
+            each = [sum(row[1 : 1 + strata]) for row in rows]
+            known = sum(weight for row, weight in zip(rows, each, strict=True) if row[0] > 0.0)
+        elif self._counting.has_weights:
+            each = [row[WEIGHT] for row in rows]
+            known = sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0)
+        else:
             return sum(map(bool, versions)) / max(len(versions), 1)
-        weights = [row[WEIGHT] for row in rows if row[WEIGHT] > 0.0]
+        weights = [weight for weight in each if weight > 0.0]
         if not weights:
             return 0.0
-        known = sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0)
         return min(known / sum(weights) * len(weights) / len(rows), 1.0)
 
     def rests_on(self, arms: Sequence[str]) -> str:

@@ -35,8 +35,11 @@ Place = tuple[int, int]
 NOWHERE: Place = (0, 0)
 """Before every bulletin."""
 
-MAX_BODY = 128 * 1024
-"""The most bytes of a bulletin."""
+MAX_BODY, LARGE_BODY = 128 * 1024, 960 * 1024
+"""The most bytes of a bulletin; the second where arms have long rows, one number for each pair of strata."""
+
+LONG_ROW = 7
+"""Numbers."""
 
 MAX_NAME = 253
 """The most characters of a site's name: those of a DNS name."""
@@ -161,9 +164,15 @@ class Bulletin:
             raise InvalidArgument(
                 "bulletin", f"that of {self.site!r}", "one of finite numbers and whole letters"
             ) from None
-        if len(body) > MAX_BODY:
-            raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {MAX_BODY} bytes long")
+        most = most_bytes(max((len(it.row) for it in self.arms), default=0))
+        if len(body) > most:
+            raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {most} bytes long")
         return body
+
+
+def most_bytes(num_columns: int) -> int:
+    """Of a bulletin whose rows have so many numbers."""
+    return MAX_BODY if num_columns < LONG_ROW else LARGE_BODY
 
 
 def room_for_changes(names: Sequence[str], num_columns: int) -> int:
@@ -175,7 +184,7 @@ def room_for_changes(names: Sequence[str], num_columns: int) -> int:
         if not 0 < len(name) <= MAX_ARM or any("\ud800" <= letter <= "\udfff" for letter in name):
             raise InvalidArgument(f"arms[{k}]", name, f"a name of 1 to {MAX_ARM} characters")
     entry = _LONGEST_NUMBER * num_columns + 3 * (len(str(MAX_COUNT)) + 1) + len(str(MAX_HISTORY)) + 9
-    left = MAX_BODY - _REST - MAX_ADDED * (entry + 4 * MAX_ARM_NAME) - 2 * BYTES_FOR_STOPS
+    left = most_bytes(num_columns) - _REST - MAX_ADDED * (entry + 4 * MAX_ARM_NAME) - 2 * BYTES_FOR_STOPS
     size = sum(entry + len(_encode(name).encode()) for name in names)
     if size > left:
         accepted = f"fewer, or with shorter names: {size} bytes in a bulletin are more than {left}"
@@ -208,8 +217,8 @@ class Signed:
 
 def decode(body: bytes, num_columns: int) -> Bulletin:
     """The bulletin of these bytes; ``num_columns``: how many numbers a row of the page has."""
-    if len(body) > MAX_BODY:
-        raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {MAX_BODY} bytes")
+    if len(body) > (most := most_bytes(num_columns)):
+        raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {most} bytes")
     try:
         check_depth(body)
         read: object = json.loads(body.decode(), parse_constant=_refuse_constant)

@@ -109,9 +109,13 @@ class Factors:
 
     def label(self, stratum: int) -> str:
         """A stratum in words, such as "over 65, impaired"; a level that says nothing alone has its factor's name."""
-        all_levels = [level for it in self.factors for level in it.levels]
-        each = self.levels(stratum).items()
-        return ", ".join(f"{name} {it}" if it == UNKNOWN or all_levels.count(it) > 1 else it for name, it in each)
+        levels = self.levels(stratum)
+        return ", ".join(self.name_of(it, levels[it.name]) for it in self.factors)
+
+    def name_of(self, factor: Factor, level: str) -> str:
+        """A level in words, with the name of its factor where it says nothing alone."""
+        is_clear = level != UNKNOWN and sum(level in it.levels for it in self.factors) == 1
+        return level if is_clear else f"{factor.name} {level}"
 
     @property
     def labels(self) -> tuple[str, ...]:

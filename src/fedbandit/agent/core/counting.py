@@ -5,6 +5,8 @@ It depends on the terms and on bulletins alone, not on clocks: sites with equal 
 * ``FedBatch``: the mean counts within the range and the noise of so many releases (``rules.influence``). The variance
   follows from their number, by the schedule of batches. A weight is at most the terms' largest rate, and at most
   ``largest_share`` of all; where sites count, all weigh the same.
+* ``FedBatch`` with strata: its record counts as far as any rewards can have made it (``rules.strata_influence``), and
+  weights as above, in each stratum.
 * Other policies: values are clamped to what their page can publish.
 """
 
@@ -21,6 +23,7 @@ from fedbandit.rules import batch, influence, proved
 from fedbandit.rules.gossip import LEAST_WEIGHT
 from fedbandit.rules.guardrail import MeanOfReleases
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
+from fedbandit.rules.strata_influence import bounded_record
 
 Row = tuple[float, ...]
 
@@ -92,11 +95,11 @@ class Counting:
         """Nothing is computed yet."""
         policy = terms.policy
         self._terms, self._page = terms, terms.page_terms
-        self.columns = terms.page.published_names
-        self.num_columns = len(self.columns)
+        self.num_strata, self.num_columns = terms.num_strata, terms.num_columns
+        self.columns = _names_of_record(terms) if self.num_strata else terms.page.published_names
         self.draws_noise = terms.page.noise_due is not None
         """Whether releases hide rewards: then none may be drawn twice."""
-        self.takes_back = isinstance(policy, FedBatch)
+        self.takes_back = isinstance(policy, FedBatch) and not self.num_strata
         """Whether a site that has lost its file goes on with its last bulletin; others begin anew."""
         self._is_proved = isinstance(policy, FedBatch) and policy.radius == "proved"
         self.has_weights = self.num_columns == 3 and self.takes_back
@@ -113,10 +116,12 @@ class Counting:
 
     def rows(self, entries: Iterable[ArmEntry]) -> dict[str, Row]:
         """The rows that count, by arm; with FedBatch a site's weight counts before its first release."""
-        return {it.name: self.row(it) for it in entries if self.has_weights or it.releases > 0}
+        return {it.name: self.row(it) for it in entries if self.has_weights or self.num_strata or it.releases > 0}
 
     def row(self, entry: ArmEntry) -> Row:
         """The row that counts."""
+        if self.num_strata:
+            return self._record(entry)
         if not self.takes_back:
             return self._page_row(entry)
         if entry.releases == 0:
@@ -130,8 +135,10 @@ class Counting:
             variance = said  # as the page has rounded it
         return mean, variance, self._weight(entry.row[WEIGHT])
 
-    def mean_of(self, entry: ArmEntry) -> float | None:
+    def mean_of(self, entry: ArmEntry) -> float | Row | None:
         """What never changes while an arm's releases do not; None: there is no such number."""
+        if entry.releases > 0 and self.num_strata:
+            return entry.row[1 + self.num_strata :]
         if entry.releases == 0 or not (self.takes_back or self.num_columns == 1):
             return None
         return entry.row[0]
@@ -155,6 +162,16 @@ class Counting:
         if entry.releases > 0 or not self.has_weights:
             return entry.row
         return 0.0, 0.0, entry.row[WEIGHT]
+
+    def _record(self, entry: ArmEntry) -> Row:
+        """Of strata: a weight in each, and what all its releases add up to."""
+        page, said = self._page, entry.row[1 : 1 + self.num_strata]
+        weights = [self._weight(it) if it > 0.0 or self._terms.counted == "sites" else 0.0 for it in said]
+        total = sum(weights)
+        if self._terms.counted == "patients" and total > self._terms.largest_rate * (1.0 + ROUNDING):
+            weights = [it * self._terms.largest_rate / total for it in weights]
+        releases, most = min(entry.releases, MOST_RELEASES), page.width * page.width / page.least_variance
+        return bounded_record(entry.row, weights, releases, entry.rewards, most)
 
     def _mean_said(self, entry: ArmEntry) -> float:
         return entry.row[0] / self._page.share if self._is_proved else entry.row[MEAN]
@@ -213,6 +230,8 @@ class Counting:
         """
         versions = [0 if row is None else 1 for row in rows]
         found = [self._nothing if row is None else row for row in rows]
+        if self.num_strata:
+            return self._capped_records(found), versions
         if self.has_weights and self._terms.counted == "patients":
             of_all = influence.water_level([row[WEIGHT] for row in found], self._terms.largest_share)
             found = _cut(found, of_all, known_only=False)
@@ -222,9 +241,31 @@ class Counting:
             found = _cut(found, of_known, known_only=True)
         return found, versions
 
+    def _capped_records(self, rows: list[Row]) -> list[Row]:
+        """The same in each stratum by itself."""
+        share = self._terms.largest_share
+        if self._terms.counted == "patients":
+            for column in range(1, 1 + self.num_strata):
+                for known_only in (False, True):
+                    here = [row[column] if row[0] > 0.0 or not known_only else 0.0 for row in rows]
+                    level = influence.water_level(here, share)
+                    rows = [
+                        (*row[:column], level, *row[column + 1 :]) if weight > level else row
+                        for row, weight in zip(rows, here, strict=True)
+                    ]
+        return rows
+
     @cached_property
     def _nothing(self) -> Row:
         return (0.0,) * self.num_columns
+
+
+def _names_of_record(terms: Federation) -> tuple[str, ...]:
+    """For people, in the order of ``rules.strata``."""
+    labels = () if terms.context is None else terms.context.labels
+    pairs = [f"{one} and {other}" for one in labels for other in labels]
+    kinds = ("weight", labels), ("score", labels), ("precision", pairs)
+    return ("releases", *(f"{what} ({it})" for what, names in kinds for it in names))
 
 
 def _cut(rows: list[Row], level: float, known_only: bool) -> list[Row]:

@@ -350,18 +350,19 @@ def choice(
     n_max: Sequence[int],
     draws: SiteDraws,
     allowed: Sequence[int] | None = None,
+    stratum: int | None = None,
 ) -> Choice:
     """The arm of a decision, and how likely that was: the page's choice, wrapped in the shares of the terms.
 
     ``allowed``: the arms that this request may have; None: all. An arm whose pending decisions would fill its tree is
     not handed out. ``n_max`` is empty without the consistency rule. If only some arms remain, the page chooses as in a
-    world of these; t goes on counting all decisions.
+    world of these; t goes on counting all decisions. ``stratum``: that of the patient, where the page is told.
     """
     num_arms = player.num_arms
     _check_normals(terms, num_arms, draws)
     arms = _with_room(terms, player, range(num_arms) if allowed is None else _checked_arms(num_arms, allowed))
     if terms.shares is None:
-        said = _said(terms, player, n_max, draws, arms)
+        said = _said(terms, player, n_max, draws, arms, stratum)
         return Choice(said.arm, said.chance(said.arm))
     control, control_share = terms.control, 0.0
     others = arms
@@ -369,7 +370,7 @@ def choice(
         control_share, others = terms.shares.control_share, [k for k in arms if k != control]
     if draws.share is None:
         raise InvalidArgument("share", None, "a draw in [0, 1): the terms have shares")
-    said = _said(terms, player, n_max, draws, others)
+    said = _said(terms, player, n_max, draws, others, stratum)
     floor = floor_of_others(control_share, terms.shares.least_share, len(others))
     given = given_by_share(draws.share, control_share, floor, len(others))
     if given == CONTROL:
@@ -413,7 +414,14 @@ def _certainly(arm: int) -> _Said:
     return _Said(arm, True)
 
 
-def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: SiteDraws, arms: Sequence[int]) -> _Said:
+def _said(
+    terms: Federation,
+    player: Player,
+    n_max: Sequence[int],
+    draws: SiteDraws,
+    arms: Sequence[int],
+    stratum: int | None,
+) -> _Said:
     """The page's choice among some arms."""
     page, me, seen = player.page, player.me, player.seen
     if page.unknown is None:  # the page takes every arm for known: Alg. 1, line 1, is the site's
@@ -429,8 +437,8 @@ def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: SiteDr
     is_part = len(arms) < len(me.tried)
     if is_part:
         me, seen = player.among(arms)
-    now, watched = player.now, _WatchedDraws(draws, len(arms))
-    position = _checked_arm(terms, page.decide(me, player.terms, seen, now, watched), len(arms))
+    now, watched, context = player.now, _WatchedDraws(draws, len(arms)), player.context(stratum)
+    position = _checked_arm(terms, page.decide(me, player.terms, seen, now, watched, *context), len(arms))
     if is_part:
         widen(page, player.me, me, arms)
     if not watched.are_used:
@@ -439,7 +447,7 @@ def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: SiteDr
         return _Said(arms[position], False)
 
     def chance_of(arm: int) -> float:
-        return chance(me, player.terms, seen, now, arms.index(arm))
+        return chance(me, player.terms, seen, now, arms.index(arm), *context)
 
     return _Said(arms[position], False, chance_of)
 
@@ -592,7 +600,7 @@ class Decisions:
             return Step(found)
         allowed = _allowed(request, arms)
         subject = subject_tag(stored.key, request.subject) if request.subject is not None else b""
-        chosen = self._chosen(drawn, allowed, subject, n_max)
+        chosen = self._chosen(drawn, allowed, subject, stratum, n_max)
         at, before = self.tick(at), stored.numbering.decisions
         numbering = Numbering(stored.numbering.incarnation, before + len(chosen))
         eligible = b"" if allowed is None else as_bits(allowed)
@@ -629,7 +637,12 @@ class Decisions:
         return found
 
     def _chosen(
-        self, drawn: Sequence[SiteDraws], allowed: tuple[int, ...] | None, subject: bytes, n_max: Sequence[int]
+        self,
+        drawn: Sequence[SiteDraws],
+        allowed: tuple[int, ...] | None,
+        subject: bytes,
+        stratum: int | None,
+        n_max: Sequence[int],
     ) -> list[tuple[Choice, Certain | None]]:
         """An arm for each draw, and why it was certain; all of them are counted as tried, or none."""
         name, tried = self._requests.newest_of(subject) if subject else None, self._player.me.tried
@@ -642,7 +655,7 @@ class Decisions:
                 if kept is not None and is_kept:
                     one = Choice(kept, 1.0)  # given what is remembered, no other arm was possible
                 else:
-                    one = choice(self._terms, self._player, n_max, draws, allowed)
+                    one = choice(self._terms, self._player, n_max, draws, allowed, stratum)
                 kept = one.arm if subject else None
                 tried[one.arm] += 1
                 chosen.append((one, _why_certain(one, num_arms, is_kept)))
@@ -796,8 +809,9 @@ class Decisions:
         own: tuple[Record, ...] = ()
         if due or gone:
             missing = self._terms.missing_reward
-            self.missing += sum(not it.rewarded and not it.cancelled for it in (*gone, *due))
-            rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
+            each = (*gone, *due)
+            self.missing += sum(not it.rewarded and not it.cancelled for it in each)
+            rewards = ((it.arm, it.stratum, missing if it.reward is None else it.reward) for it in each)
             own = self._player.take(rewards, self.elapsed)
         records = *records, *[it.after_play() for it in due]
         self._stored.apply(records)

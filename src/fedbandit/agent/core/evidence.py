@@ -14,7 +14,7 @@ from fedbandit.agent.core.answer import Interval, intervals_of
 from fedbandit.agent.core.bulletin import ArmEntry
 from fedbandit.agent.core.words import Words
 from fedbandit.policies import FedBatch
-from fedbandit.privacy.noise import from_grid
+from fedbandit.privacy.noise import GRID, from_grid
 from fedbandit.rules import proved
 from fedbandit.rules.belief import error_of_difference
 from fedbandit.rules.gossip import ratio
@@ -22,6 +22,7 @@ from fedbandit.rules.guardrail import MeanOfReleases, shares_by_precision
 from fedbandit.rules.heterogeneity import Heterogeneity, heterogeneity
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 from fedbandit.rules.sequences import NORMAL_95, SEQUENCE_ERROR, proved_difference, proved_interval
+from fedbandit.rules.strata_influence import mean_of_record
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
@@ -128,6 +129,8 @@ class _Looked:
         board, site = self._site.board, self._site
         rows, versions = board.rows(arm)
         weights = [row[WEIGHT] if len(row) == 3 and row[VARIANCE] > 0.0 else 0.0 for row in rows]
+        if strata := self._terms.num_strata:
+            weights = [sum(row[1 : 1 + strata]) if row[0] > 0.0 else 0.0 for row in rows]
         if not any(weights):  # of other pages each row that is there counts alike
             weights = [float(len(row) != 3 and version > 0) for row, version in zip(rows, versions, strict=True)]
         total = sum(weights) or 1.0
@@ -154,6 +157,9 @@ class _Looked:
         """The mean and its variance in steps of the grid."""
         if entry is None or entry.releases == 0:
             return None, None
+        if strata := self._terms.num_strata:
+            mean, variance = mean_of_record(row, strata)
+            return (GRID * (0.5 + mean), GRID * GRID * variance) if variance > 0.0 else (None, None)
         if len(row) == 3:
             return (row[MEAN], row[VARIANCE]) if row[VARIANCE] > 0.0 else (None, None)
         released = self._site.board.released_mean(site, arm)
@@ -199,7 +205,7 @@ class _Looked:
 def _most_releases(terms: "Federation") -> int:
     """The most releases that an arm can have at a site; 0: nothing is proved."""
     policy, page = terms.policy, terms.page_terms
-    if not isinstance(policy, FedBatch) or policy.sigma is not None:
+    if not isinstance(policy, FedBatch) or policy.sigma is not None or terms.num_strata:
         return 0
     if policy.growth is not None and policy.growth < proved.LEAST_GROWTH:
         return 0

@@ -31,6 +31,7 @@ from fedbandit.policies.protocol import ARMS, Count, Page, Setting, page_on
 from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.privacy.mechanism import Mechanism, levels_of, setting_in_steps, terms_in_steps
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
+from fedbandit.rules.strata import length_of_record
 from fedbandit.shares import Shares
 from fedbandit.testing.admission import admit, check_choices, claimed_epsilon, small
 from fedbandit.testing.dry_run import dry_run
@@ -52,6 +53,9 @@ __all__ = [
 
 
 AVERAGED = (("theta",), ("value", "weight"))
+
+MOST_STRATA = 16
+"""That a policy at live sites may tell apart; more may be recorded."""
 
 SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
@@ -340,10 +344,26 @@ class Federation:
             return
         if policy.radius == "proved":
             self._check_proof()
+        if policy.context != "ignore":
+            self._check_strata(policy.context)
         if policy.catches_up:
             raise InvalidArgument("policy.catches_up", True, "False: live sites do not act in step")
         if policy.index == "kl" and (self.low, self.high) != (0.0, 1.0):
             raise InvalidArgument("policy.index", "kl", "for rewards in [0, 1] only")
+
+    def _check_strata(self, context: str) -> None:
+        """Refuse a policy that is told the strata of a federation that has none, or one that is there to compare."""
+        if context == "separate":
+            hint = "It is there to be compared with, in simulations."
+            raise InvalidArgument("policy.context", context, "strata, or ignore", hint)
+        if self.context is None:
+            raise InvalidArgument("policy.context", context, "ignore unless [federation.context] names factors")
+        if self.context.num_strata > MOST_STRATA:
+            accepted = f"ignore with more than {MOST_STRATA} strata: their records have no room in a bulletin"
+            raise InvalidArgument("policy.context", f"{context!r} of {self.context.num_strata}", accepted)
+        if self.guardrails is not None:
+            accepted = 'left out where policy.context is "strata"'
+            raise InvalidArgument("guardrails", self.guardrails, accepted, "No bound of pooled releases is proved.")
 
     def _check_proof(self) -> None:
         """Refuse terms that docs/theorem.md does not cover; ``FedBatch.check`` says the rest."""
@@ -360,6 +380,17 @@ class Federation:
         """M."""
         return len(self.arms)
 
+    @property
+    def num_strata(self) -> int:
+        """How many strata the policy tells apart; 0: it gives all the same arm, whatever their context."""
+        is_told = isinstance(self.policy, FedBatch) and self.policy.context != "ignore"
+        return self.context.num_strata if is_told and self.context is not None else 0
+
+    @property
+    def num_columns(self) -> int:
+        """How many numbers a site publishes of an arm."""
+        return length_of_record(self.num_strata) if self.num_strata else len(self.page.published_names)
+
     def stratum(self, context: Mapping[str, str | None] | None) -> int | None:
         """The stratum of a patient of whom this is known; None where the terms have no factors."""
         if self.context is not None:
@@ -371,7 +402,7 @@ class Federation:
     @cached_property
     def room_for_changes(self) -> int:
         """The bytes that a site's changes of arms may have in its bulletin."""
-        return room_for_changes(self.arms, len(self.page.published_names))
+        return room_for_changes(self.arms, self.num_columns)
 
     @property
     def missing_reward(self) -> float:
@@ -381,12 +412,13 @@ class Federation:
     @cached_property
     def page(self) -> Page:
         """The functions that play the policy."""
-        return page_on(self.policy.page(), "releases")
+        return page_on(self.policy.page(), "releases", self.num_strata)
 
     @cached_property
     def page_terms(self) -> Any:
         """The fixed numbers of the page, in steps of the grid: the one source of first batch, horizon and noise."""
-        return terms_in_steps(self.policy, self.most_agents, self.num_arms, self.low, self.high, self.counted)
+        world = self.num_arms, self.low, self.high, self.counted, self.num_strata
+        return terms_in_steps(self.policy, self.most_agents, *world)
 
     def mechanism(self, noise: NoiseSource = laplace, num_arms: int | None = None) -> Mechanism:
         """A site's own numbers before the first reward; ``num_arms``: how many it has now, if not those of the terms.
@@ -394,7 +426,15 @@ class Federation:
         An arm that is added changes no number that was fixed before the first round.
         """
         return Mechanism(
-            self.policy, self.most_agents, self.num_arms, self.low, self.high, noise, self.counted, num_arms
+            self.policy,
+            self.most_agents,
+            self.num_arms,
+            self.low,
+            self.high,
+            noise,
+            self.counted,
+            num_arms,
+            self.num_strata,
         )
 
     @property

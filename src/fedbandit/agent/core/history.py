@@ -81,6 +81,9 @@ def notes_of_history(history: History | None, names: Sequence[str], entered: Seq
 
 def check_history(history: History, terms: Federation) -> None:
     """Refuse arms that the terms do not have, sums that rewards cannot have, and more than a tree takes."""
+    if terms.num_strata:
+        hint = "What was before the federation has no context."
+        raise InvalidArgument("arms", [*history.arms], 'left out where policy.context is "strata"', hint)
     for name, (rewards, total) in history.arms.items():
         if name not in terms.arms:
             raise InvalidArgument("arms", name, f"one of the arms: {', '.join(terms.arms)}", closest(name, terms.arms))

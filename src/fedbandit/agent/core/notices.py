@@ -8,7 +8,7 @@ from fedbandit.agent.core.answer import Holdout
 from fedbandit.agent.core.arms import Arms, in_words_of_stops, remarks_on_names
 from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.federation import Federation
-from fedbandit.checks import shortened
+from fedbandit.checks import listed, shortened
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import too_few_patients
 from fedbandit.policies.registry import is_built_in, kind_of
@@ -48,6 +48,8 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
             mechanism = (
                 f"noisy means of batches, the first of {terms.first_batch} outcomes; an outcome is in one of them"
             )
+            if terms.num_strata:
+                mechanism = "noisy sums of an arm in one stratum, or in several; an outcome is in one of them"
             lasts = "for ever"
         case FedUCB():
             mechanism = f"noisy sums in a tree over the first {terms.max_pulls} outcomes of each {terms.words.arm}"
@@ -64,7 +66,17 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
         releases,
         f"With epsilon {epsilon:g}, whoever was 50 % sure of an outcome {_surest(epsilon)} afterwards. Changing one "
         f"outcome changes the probability of anything that all other sites together see by a factor of at most "
-        f"e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often.",
+        f"e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often"
+        f"{_of_strata(terms)}.",
+    )
+
+
+def _of_strata(terms: Federation) -> str:
+    if not terms.num_strata or terms.context is None:
+        return ""
+    return (
+        f"; of each stratum ({listed([it.name for it in terms.context.factors])}) members may see how many of its "
+        "patients had which arm"
     )
 
 

@@ -13,10 +13,11 @@ from fedbandit.agent.core.federation import DAY, Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM, Me, Seen, carry, narrowed, new_seen
-from fedbandit.policies.protocol import Now, time_of
+from fedbandit.policies.protocol import Context, Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid
 from fedbandit.rules.radius import deviation
 from fedbandit.rules.releases import mean_of_heard
+from fedbandit.rules.strata import DRAWN
 
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
@@ -37,7 +38,7 @@ class Player:
         The page's fixed numbers are those of the terms.
         """
         self._federation, self.page, self._noise, self.num_arms = federation, federation.page, noise, num_arms
-        self._own = federation.mechanism(noise, num_arms)
+        self._own, self.num_strata = federation.mechanism(noise, num_arms), federation.num_strata
         self._own.restore(stored.known, stored.released)
         self.me, self.num_agents = self._own.me, federation.most_agents
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
@@ -50,6 +51,8 @@ class Player:
         self._unknown = [True] * num_arms
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
         self._history = stored.history
+        self._heard: dict[int, object] = {}
+        self._frequencies = (1.0 / max(self.num_strata, 1),) * self.num_strata
         self._narrowed: dict[tuple[int, ...], tuple[Me, Seen]] = {}  # until a reward or a bulletin comes
 
     @property
@@ -85,6 +88,11 @@ class Player:
         return tuple(ArmEntry(name, self._own.published(k), *counts) for k, (name, *counts) in enumerate(each))
 
     @property
+    def rate(self) -> float:
+        """Decisions per second, by which the site counts where patients do; with strata those of all of them."""
+        return sum(self._own.published(0)[1 : 1 + self.num_strata]) if self.num_strata else self.me.share
+
+    @property
     def announces(self) -> bool:
         """Whether counts of decisions spread by maximum (Algorithm 1, line 5)."""
         return self.page.announced is not None
@@ -94,18 +102,20 @@ class Player:
         """Decisions after the first of each arm of the terms: the paper's t, which never goes back."""
         return sum(self.me.tried) - self._federation.num_arms
 
-    def take(self, rewards: Iterable[tuple[int, float]], elapsed: float) -> tuple[Record, ...]:
-        """Take rewards of arms: what must be on disk before anybody sees what came of them.
+    def take(self, rewards: Iterable[tuple[int, int | None, float]], elapsed: float) -> tuple[Record, ...]:
+        """Take rewards of arms, each with its patient's stratum: what must be on disk before anybody sees what follows.
 
         ``elapsed``: seconds since the first decision, by which the site's rate is measured.
         """
         arms: dict[int, None] = {}
         released: list[Record] = []
-        for arm, reward in rewards:
-            interval = self._own.take(arm, reward)
+        for arm, stratum, reward in rewards:
             arms[arm] = None
-            if interval is not None:
-                released.append(Released(arm, interval.level, interval.last))
+            if self.num_strata and stratum is not None:
+                found = self._own.take_in(arm, stratum, reward)
+            else:
+                found = [] if (one := self._own.take(arm, reward)) is None else [one]
+            released += [Released(arm, it.level, it.last) for it in found]
         return self._taken(arms, released, elapsed)
 
     def take_history(self, sums: Mapping[int, tuple[int, int]], elapsed: float) -> tuple[Record, ...]:
@@ -122,6 +132,8 @@ class Player:
             self.page.reweigh(
                 self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / self._federation.largest_rate)
             )
+            if self.num_strata:  # the site's weights stand in the record of every arm
+                arms = range(self.num_arms)
         known: list[Record] = [Known(arm, self._own.kept(arm)) for arm in arms]
         if known and (single := self._own.kept(NO_ARM)) and single != self._single:
             self._single = single
@@ -131,7 +143,8 @@ class Player:
     @property
     def known(self) -> dict[int, dict[str, Any]]:
         """What the journal holds: of each arm that had a reward, and of the single numbers."""
-        rows = {k: self._own.kept(k) for k in range(self.num_arms) if self.me.n[k] > 0}
+        has_weights = self.num_strata > 0 and any(self.releases)
+        rows = {k: self._own.kept(k) for k in range(self.num_arms) if self.me.n[k] > 0 or has_weights}
         return rows if self._single is None else {**rows, NO_ARM: self._single}
 
     @property
@@ -147,17 +160,34 @@ class Player:
             self.num_agents = num_agents
             self._own.count(num_agents)
         self._narrowed.clear()
+        if self.num_strata:
+            self._frequencies = _frequencies_of([row for name in names for row in board.rows(name)[0]], self.num_strata)
         page, arms = self.page, range(self.num_arms)
         for k in arms:
             rows, versions = board.rows(names[k])
-            for name, value in zip(page.averaged, self._combined(rows, versions), strict=True):
-                getattr(self.seen, name)[k] = value
+            if not self._is_heard(k, rows, versions):
+                for name, value in zip(page.averaged, self._combined(k, rows, versions), strict=True):
+                    getattr(self.seen, name)[k] = value
             self._unknown[k] = self.me.n[k] == 0 or not any(versions)  # Alg. 1, line 1: a site tries every arm itself
+        if self.num_strata:
+            page.estimate(self.me, self.terms, self.seen, 0, Context(0))  # beliefs of all arms follow at once
         if page.believe is not None:
             for k in arms:  # only now: a page may compare arms
                 page.believe(self.me, self.terms, self.seen, k)
 
-    def _combined(self, rows: Sequence[Row], versions: Sequence[int]) -> Sequence[float]:
+    def _is_heard(self, arm: int, rows: Sequence[Row], versions: Sequence[int]) -> bool:
+        """Whether a page of strata has combined just these already: that takes long."""
+        if not self.num_strata:
+            return False
+        now = self.num_agents, tuple(rows), tuple(versions)
+        is_known, self._heard[arm] = self._heard.get(arm) == now, now
+        return is_known
+
+    def _combined(self, arm: int, rows: Sequence[Row], versions: Sequence[int]) -> Sequence[float]:
+        if self.page.receive is not None and self.page.recount is not None:
+            self.page.recount(self.me, self.terms, arm)  # whatever the page remembers of earlier rows
+            self.page.receive(self.me, self.terms, arm, rows, versions)
+            return ()
         if self.page.combine is not None:
             return self.page.combine(self.terms, rows, versions)
         seen = [0.0] * len(self.page.averaged)
@@ -177,7 +207,7 @@ class Player:
             return found
         if len(self._narrowed) == MOST_NARROWED:
             self._narrowed.clear()
-        found = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms)
+        found = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms, self.num_strata)
         return found
 
     @property
@@ -185,13 +215,21 @@ class Player:
         """The time of the next decision: t counts the site's own, after the first of each arm."""
         return time_of(self.decided + 1)
 
-    def estimate(self, arm: int) -> float | None:
-        """In steps of the grid; None while the arm is unknown."""
-        return None if self.is_unknown(arm) else self.page.estimate(self.me, self.terms, self.seen, arm)
+    def context(self, stratum: int | None) -> tuple[Context, ...]:
+        """What the page's functions are told of a decision beside all else."""
+        return (Context(stratum),) if self.num_strata and stratum is not None else ()
 
-    def theta(self, arm: int) -> float | None:
+    def estimate(self, arm: int, stratum: int | None = None) -> float | None:
+        """In steps of the grid; None while the arm is unknown. Of a stratum, or else over all patients."""
+        if self.is_unknown(arm):
+            return None
+        if self.num_strata and stratum is None:
+            return sum(p * (self.estimate(arm, s) or 0.0) for s, p in enumerate(self.frequencies))
+        return self.page.estimate(self.me, self.terms, self.seen, arm, *self.context(stratum))
+
+    def theta(self, arm: int, stratum: int | None = None) -> float | None:
         """The estimate of the arm in units of the reward; None while it is unknown."""
-        estimate = self.estimate(arm)
+        estimate = self.estimate(arm, stratum)
         return None if estimate is None else from_grid(estimate, self._federation.low, self._federation.high)
 
     def radius(self, arm: int, now: Now) -> float | None:
@@ -199,19 +237,45 @@ class Player:
         margin = self.page.margin or self.page.radius
         if margin is None or self.is_unknown(arm):
             return None
+        if self.num_strata:
+            return self.error(arm)
         return self._wide(margin(self.me, self.terms, self.seen, now, arm))
 
-    def error(self, arm: int) -> float | None:
+    def error(self, arm: int, stratum: int | None = None) -> float | None:
         """The standard deviation of the estimate, in units of the reward; None while the arm is unknown.
 
         Never less than that of the index, which takes others to know as much as this site once it has released the arm.
+        Over all patients it is the mean of those of strata: at least as much, however strata hang together.
         """
+        if self.num_strata and not self.is_unknown(arm):
+            if stratum is None:
+                return sum(p * (self.error(arm, s) or 0.0) for s, p in enumerate(self.frequencies))
+            return self._wide(self.me.spread[stratum][arm] / DRAWN)
         if self.is_unknown(arm) or "sampling" not in self.page.averaged:
             return None
         return self._wide(max(deviation(self.seen.sampling[arm] + self.seen.missing[arm]), self.me.spread[arm]))
 
+    @property
+    def matters(self) -> float:
+        """The chance that strata change any arm by more than is negligible."""
+        return self.me.matters
+
+    @property
+    def frequencies(self) -> tuple[float, ...]:
+        """How often each stratum comes, by the weights of all sites; alike where nobody has measured them."""
+        return self._frequencies
+
     def _wide(self, steps: float) -> float:
         return from_grid(steps, 0.0, self._federation.high - self._federation.low)
+
+
+def _frequencies_of(rows: Iterable[Row], num_strata: int) -> tuple[float, ...]:
+    weights = [0.0] * num_strata
+    for row in rows:
+        for s in range(num_strata):
+            weights[s] += row[1 + s]
+    total = sum(weights)
+    return tuple(it / total if total > 0.0 else 1.0 / num_strata for it in weights)
 
 
 # ---------------------------------------------------------------- a lost file

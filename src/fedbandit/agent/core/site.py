@@ -57,12 +57,14 @@ from fedbandit.agent.core.records import (
     Unlinked,
 )
 from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, drew_again, records_of_new_incarnation
+from fedbandit.agent.core.strata_answer import StratumAnswer, answers_of_strata, words_of_strata
 from fedbandit.agent.core.trail import Act, Deed, Entry, chained
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
 from fedbandit.rules.belief import is_sure
 from fedbandit.rules.releases import VARIANCE, WEIGHT
+from fedbandit.rules.strata_influence import mean_of_record
 
 PUBLISHED_EVERY = 1.0
 """Seconds between two own bulletins, but for releases and changes of arms."""
@@ -118,13 +120,13 @@ class Site:
         last = BoardRow(name, tuple(KeptBulletin(it, 0.0) for it in written))
         self.board = Board(name, terms, [*stored.board.values(), last])
         """The bulletins of all sites."""
-        own = None if stored.own is None else decode(stored.own.body, len(terms.page.published_names))
+        own = None if stored.own is None else decode(stored.own.body, terms.num_columns)
         self.board.exclude(stored.excluded)
         self.board.refuse([it for it in refused if it != name])
         self._take_over(stored)
         self.presence.begin(stored, own, self._releases_by_name, self._has_conflict)
         for signed in self.board.kept(name) if self.run else ():
-            it = decode(signed.body, len(terms.page.published_names))
+            it = decode(signed.body, terms.num_columns)
             if stored.doubtful is not None and signed == stored.doubtful.signed:
                 self.presence.made(it.place, signed.digest)
             elif signed != stored.own:  # it came before a restart
@@ -210,7 +212,10 @@ class Site:
         return tuple(self._mean(it) if it.releases else None for it in self._entries())
 
     def _mean(self, it: ArmEntry) -> float:
-        """Of a row that begins with a mean, or with a value that the second number weighs."""
+        """Of a row that begins with a mean, or with a value that the second number weighs; or of a record of strata."""
+        if self.terms.num_strata:
+            mean, _ = mean_of_record(it.row, self.terms.num_strata)
+            return self.terms.low + (self.terms.high - self.terms.low) * (0.5 + mean)
         steps = it.row[0] if len(it.row) in (1, 3) else it.row[0] / it.row[1]
         return from_grid(steps, self.terms.low, self.terms.high)
 
@@ -355,12 +360,33 @@ class Site:
     def per_day(self) -> float | None:
         """Decisions per day, by which this site counts; None before its first release, or where sites count alike."""
         by_rate = self.terms.counted == "patients" and any(self.releases)
-        return self._player.me.share * DAY if by_rate else None
+        return self._player.rate * DAY if by_rate else None
 
     @property
     def answer(self) -> Answer:
-        """Which arm is best, as far as is known here."""
-        return answer_of(self.belief)
+        """Which arm is best, as far as is known here; with strata for whom."""
+        belief = self.belief
+        found, factors = answer_of(belief), self.terms.context
+        if not self.terms.num_strata or factors is None:
+            return found
+        words = words_of_strata(belief, factors, self._strata_of(belief), found, self._looking.matters)
+        return found._replace(settled=False, words=words)
+
+    @property
+    def strata(self) -> tuple[StratumAnswer, ...]:
+        """The answer in each stratum; none where the policy is not told of any."""
+        return self._strata_of(self.belief) if self.terms.num_strata else ()
+
+    @property
+    def matters(self) -> float | None:
+        """The chance that strata matter; None where there are none."""
+        return self._looking.matters if self.terms.num_strata else None
+
+    def _strata_of(self, belief: Belief) -> tuple[StratumAnswer, ...]:
+        player, arms, strata = self._looking, range(len(belief.names)), range(self.terms.num_strata)
+        theta = [[player.theta(k, s) for k in arms] for s in strata]
+        errors = [[player.error(k, s) for k in arms] for s in strata]
+        return answers_of_strata(belief, theta, errors, player.frequencies)
 
     @property
     def belief(self) -> Belief:
@@ -446,14 +472,17 @@ class Site:
 
     def cancel(self, decision_id: str, at: float) -> Step[None]:
         """A decision was not used (``Decisions.cancel``)."""
+        self._believe()
         return self._observed(self._decisions.cancel(decision_id, at, self.doubt is not None))
 
     def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Take the reward of a decision; False if it came too late, and does not count (``Decisions.report``)."""
+        self._believe()
         return self._observed(self._decisions.report(decision_id, reward, self.doubt is not None))
 
     def report_all(self, rewards: Sequence[tuple[str, float]]) -> Step[tuple[RewardOutcome, ...]]:
         """Take several rewards in one transaction: what ``report`` returns of each, or raises."""
+        self._believe()
         return self._observed(self._decisions.report_all(rewards, self.doubt is not None))
 
     def is_due(self, now: float) -> bool:
@@ -466,10 +495,12 @@ class Site:
         The driver calls it while ``is_due``, now and then and before all other events but ``report``: what is settled,
         and when, must not depend on when rewards come.
         """
+        self._believe()
         return self._observed(self._decisions.settle(now, self.doubt is not None))
 
     def expire(self, before: float, keep: int) -> Step[Expired]:
         """Forget decisions (``Decisions.expire``); call it again until it says 0."""
+        self._believe()
         return self._observed(self._decisions.expire(before, keep, self.doubt is not None))
 
     def lacks(self, history: History) -> tuple[str, ...]:
@@ -496,6 +527,11 @@ class Site:
         times = [self._decisions.count_before(history.seconds, now)] if is_first and sums else []
         own = self._player.take_history(sums, self._decisions.elapsed)
         return self._observed(Step(tuple(names[k] for k in sums), (*entered, *times, *own)))
+
+    def _believe(self) -> None:
+        """With strata what is released depends on the board, too: on all that is on it, whoever has looked before."""
+        if self.terms.num_strata:
+            _ = self._looking
 
     def _observed(self, step: Step[_Result]) -> Step[_Result]:
         """After a step the page may have released: that goes out at once."""
@@ -578,7 +614,7 @@ class Site:
         before: dict[str, ArmEntry] = {} if own is None else dict(own.by_arm)
         mine = {it.name: it for it in self._entries()}
         if self.doubt is not None:
-            none = (0.0,) * len(self.terms.page.published_names)
+            none = (0.0,) * self.terms.num_columns
             mine = {k: before.get(k, replace(it, row=none, releases=0, rewards=0)) for k, it in mine.items()}
         unknown = [it for name, it in before.items() if name not in mine]
         return *mine.values(), *unknown[: MAX_ADDED - len(self._arms.added)]
@@ -612,7 +648,7 @@ class Site:
         if own is None or self.run == 0:
             return True
         is_newest = own.signed.digest == signed.digest
-        it = own.bulletin if is_newest else decode(signed.body, len(self.terms.page.published_names))
+        it = own.bulletin if is_newest else decode(signed.body, self.terms.num_columns)
         return not self.presence.is_withheld(it, signed.digest, self.neighbours)
 
     def receive_have(self, by: str, have: Have) -> Step[bool]:
@@ -713,7 +749,7 @@ class Site:
         self._player = Player(self.terms, stored, self._noise, len(self._arms.names))
         self._decisions.grow(self._player)
         self._is_urgent = self._is_stale = True
-        rate = self._player.me.share if self.terms.counted == "patients" else 0.0
+        rate = self._player.rate if self.terms.counted == "patients" else 0.0
         return [*records, *([self._decisions.count_since(rate, now)] if rate > 0.0 else [])]
 
     def open(self) -> Step[None]:

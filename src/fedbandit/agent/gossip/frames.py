@@ -12,7 +12,7 @@ from typing import Any
 
 from fedbandit.agent.core.board import Have as Versions
 from fedbandit.agent.core.board import Version
-from fedbandit.agent.core.bulletin import MAX_BODY, Place
+from fedbandit.agent.core.bulletin import LARGE_BODY, Place
 from fedbandit.agent.process.config import site_name
 from fedbandit.checks import InvalidArgument
 from fedbandit.strict_json import parse_json
@@ -96,7 +96,7 @@ def decode(data: bytes) -> Frame:
         signer = reader.bytes(FINGERPRINT)
         if len(signer) not in (0, FINGERPRINT):
             raise FrameError(f"a bulletin's signer has {len(signer)} bytes")
-        return Bulletin(signer, reader.bytes(MAX_SIGNATURE), reader.rest(MAX_BODY))
+        return Bulletin(signer, reader.bytes(MAX_SIGNATURE), reader.rest(LARGE_BODY))
     if kind == _CERTIFICATE:
         return Certificate(reader.rest(MAX_CHAIN))
     if kind == _REFUSAL:

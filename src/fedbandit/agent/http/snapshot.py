@@ -21,9 +21,10 @@ from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http import state as models
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.policies.registry import label_of
-from fedbandit.privacy.noise import from_grid
+from fedbandit.privacy.noise import GRID, from_grid
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
+from fedbandit.rules.strata_influence import mean_of_record
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -187,6 +188,25 @@ def _words_state(words: Words) -> models.WordsState:
     )
 
 
+def _strata_state(site: Site) -> list[models.StratumState]:
+    factors, names = site.terms.context, site.arms.names
+    if factors is None:
+        return []
+    return [
+        models.StratumState(
+            label=factors.label(it.stratum),
+            context=factors.levels(it.stratum),
+            frequency=it.frequency,
+            leader=None if it.answer.leader is None else names[it.answer.leader],
+            chance=it.answer.chance,
+            estimates=list(it.theta),
+            errors=list(it.errors),
+            chances=list(it.answer.chances),
+        )
+        for it in site.strata
+    ]
+
+
 def _answer_state(site: Site, answer: Answer) -> models.AnswerState:
     return models.AnswerState(
         leader=None if answer.leader is None else site.arms.names[answer.leader],
@@ -194,6 +214,8 @@ def _answer_state(site: Site, answer: Answer) -> models.AnswerState:
         settled=answer.settled,
         expected_loss=answer.expected_loss,
         words=answer.words,
+        strata=_strata_state(site),
+        strata_matter=site.matters,
     )
 
 
@@ -402,7 +424,10 @@ def _member_arm(site: Site, entry: ArmEntry) -> models.MemberArm:
     terms, row = site.terms, entry.row
     mean = None
     if entry.releases > 0:
-        steps = row[MEAN] if len(row) in (1, 3) else ratio(row[0], row[1])
+        if terms.num_strata:
+            steps = GRID * (0.5 + mean_of_record(row, terms.num_strata)[0])
+        else:
+            steps = row[MEAN] if len(row) in (1, 3) else ratio(row[0], row[1])
         mean = from_grid(steps, terms.low, terms.high)
     return models.MemberArm(
         arm=entry.name, mean=mean, releases=entry.releases, rewards=entry.rewards, decisions=entry.decisions
@@ -414,7 +439,9 @@ def _largest_shares(site: Site) -> dict[str, float]:
     names, found = site.board.counted(), dict[str, float]()
     for arm in site.arms.names:
         rows, versions = site.board.rows(arm)
-        if len(rows[0] if rows else ()) == 3:
+        if strata := site.terms.num_strata:
+            weights = [sum(row[1 : 1 + strata]) if row[0] > 0.0 else 0.0 for row in rows]
+        elif len(rows[0] if rows else ()) == 3:
             weights = [row[WEIGHT] if row[VARIANCE] > 0.0 else 0.0 for row in rows]
         else:
             weights = [float(version > 0) for version in versions]

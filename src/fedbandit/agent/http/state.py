@@ -165,6 +165,19 @@ class ArmState(_StateModel):
     )
 
 
+class StratumState(_StateModel):
+    """What is known of a stratum: the patients with these levels of all factors."""
+
+    label: str = Field(description="its levels in words")
+    context: dict[str, str] = Field(description="the level of each factor")
+    frequency: float = Field(description="share of all patients, as sites have measured it; alike where sites count")
+    leader: str | None = Field(description="active arm with the highest estimate here; null while nothing is known")
+    chance: float | None = Field(description="chance that it is the best active arm here; null where not known")
+    estimates: list[float | None] = Field(description="estimate of each arm, in the order of `arms`; null: unknown")
+    errors: list[float | None] = Field(description="standard deviation of each estimate")
+    chances: list[float | None] = Field(description="chance of each active arm to be the best here")
+
+
 class AnswerState(_StateModel):
     """How far the question is settled: which arm is best."""
 
@@ -184,7 +197,13 @@ class AnswerState(_StateModel):
         description="what giving the leader always would lose per decision against the best arm, on average over what "
         "may be true; null where the chance is"
     )
-    words: str = Field(description="the same in a sentence or two")
+    words: str = Field(description="the same in a sentence or two; with strata for whom which arm is best")
+    strata: list[StratumState] = Field(
+        default_factory=list[StratumState], description="the answer in each stratum that the policy tells apart"
+    )
+    strata_matter: float | None = Field(
+        default=None, description="chance that strata change the arms by more than is negligible; null: there are none"
+    )
 
 
 class RatesState(_StateModel):
