@@ -11,7 +11,7 @@ from math import sqrt
 from fedbandit.rules.influence import clamped, wide_quantile
 from fedbandit.rules.strata import length_of_record, place_of_precision, place_of_score
 
-__all__ = ["ROUNDING", "bounded_record", "mean_of_record", "mean_of_stratum"]
+__all__ = ["ROUNDING", "bounded_record", "mean_of_record"]
 
 ROUNDING = 1e-9
 """By which honest numbers may exceed a bound, relatively."""
@@ -71,20 +71,10 @@ def _is_precision(matrix: Sequence[Sequence[float]], scale: float) -> bool:
 
 
 def mean_of_record(record: Sequence[float], size: int) -> tuple[float, float]:
-    """The mean of all that a site has released of an arm, above the middle of the range, and its variance; 0, 0: none.
+    """The mean of all that a site has released of an arm, 0 to 1 in the range, and its variance; 0, 0: none.
 
     Releases weigh 1 / v, so strata weigh as much as is known of them.
     """
     score = sum(record[place_of_score(size, s)] for s in range(size))
-    precision = sum(_row_sum(record, size, s) for s in range(size))
-    return (score / precision, 1.0 / precision) if precision > 0.0 else (0.0, 0.0)
-
-
-def mean_of_stratum(record: Sequence[float], size: int, s: int) -> tuple[float, float]:
-    """The same of one stratum; sums that were pooled are in it with their whole mean."""
-    precision = _row_sum(record, size, s)
-    return (record[place_of_score(size, s)] / precision, 1.0 / precision) if precision > 0.0 else (0.0, 0.0)
-
-
-def _row_sum(record: Sequence[float], size: int, s: int) -> float:
-    return sum(record[place_of_precision(size, max(s, r), min(s, r))] for r in range(size))
+    precision = sum(record[place_of_precision(size, max(s, r), min(s, r))] for s in range(size) for r in range(size))
+    return (0.5 + score / precision, 1.0 / precision) if precision > 0.0 else (0.0, 0.0)

@@ -159,7 +159,7 @@ class _Looked:
             return None, None
         if strata := self._terms.num_strata:
             mean, variance = mean_of_record(row, strata)
-            return (GRID * (0.5 + mean), GRID * GRID * variance) if variance > 0.0 else (None, None)
+            return (GRID * mean, GRID * GRID * variance) if variance > 0.0 else (None, None)
         if len(row) == 3:
             return (row[MEAN], row[VARIANCE]) if row[VARIANCE] > 0.0 else (None, None)
         released = self._site.board.released_mean(site, arm)

@@ -61,7 +61,7 @@ from fedbandit.agent.core.strata_answer import StratumAnswer, answers_of_strata,
 from fedbandit.agent.core.trail import Act, Deed, Entry, chained
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies.registry import is_built_in
-from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
+from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
 from fedbandit.rules.belief import is_sure
 from fedbandit.rules.releases import VARIANCE, WEIGHT
 from fedbandit.rules.strata_influence import mean_of_record
@@ -215,7 +215,7 @@ class Site:
         """Of a row that begins with a mean, or with a value that the second number weighs; or of a record of strata."""
         if self.terms.num_strata:
             mean, _ = mean_of_record(it.row, self.terms.num_strata)
-            return self.terms.low + (self.terms.high - self.terms.low) * (0.5 + mean)
+            return from_grid(GRID * mean, self.terms.low, self.terms.high)
         steps = it.row[0] if len(it.row) in (1, 3) else it.row[0] / it.row[1]
         return from_grid(steps, self.terms.low, self.terms.high)
 

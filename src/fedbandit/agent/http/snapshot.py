@@ -425,7 +425,7 @@ def _member_arm(site: Site, entry: ArmEntry) -> models.MemberArm:
     mean = None
     if entry.releases > 0:
         if terms.num_strata:
-            steps = GRID * (0.5 + mean_of_record(row, terms.num_strata)[0])
+            steps = GRID * mean_of_record(row, terms.num_strata)[0]
         else:
             steps = row[MEAN] if len(row) in (1, 3) else ratio(row[0], row[1])
         mean = from_grid(steps, terms.low, terms.high)
