@@ -209,7 +209,7 @@ OWN = [  # policies of one's own: never stale, no leak, no crash
     bug("a page may compute with rewards", "_check_name",
         "test_a_leak_is_refused_at_its_line", never="role == _SECRET"),
     bug("a page may read the rule's sum", "_check_attribute", "test_a_leak_is_refused_at_its_line",
-        swap={"node.attr in _HIDDEN": "False"}),
+        swap={"node.attr in self.reading.hidden": "False"}),
     bug("a page may set counts of rewards back", "_check_attribute",
         "test_a_leak_is_refused_at_its_line", never="self.is_private and role == 'me' and node.attr in _COUNTS"),
     bug("a page may ask for noise of its own", "_check_rule",
