@@ -506,7 +506,7 @@ REQUESTS = [  # P13: keys, subjects, cancelled decisions
     bug("ids of decisions can be guessed", "decision_id", "test_ids_cannot_be_guessed", drop="key = key"),
     bug("a stopped arm is given", "Request.arms", "test_a_stopped_arm_is_given_to_nobody", always="k not in stopped"),
     bug("half of a request that is refused has happened", "_chosen",
-        "test_as_many_as_there_is_room_for_or_none", drop="for one in chosen:"),
+        "test_as_many_as_there_is_room_for_or_none", drop="for one, _ in chosen:"),
     bug("a cancelled decision counts as tried", "Decisions.cancel", CANCELLED,
         drop="self._player.me.tried[decision.arm] -= 1"),
     bug("a cancelled decision takes a reward", "report", CANCELLED, never="decision.cancelled"),
