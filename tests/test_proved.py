@@ -20,6 +20,7 @@ from fedbandit.policies.fed_batch import proved_radius
 from fedbandit.policies.plain import new_me
 from fedbandit.rules import batch, proved
 from fedbandit.world import graph
+from literal_batch import from_urn
 from plain_engine import PlainEngine
 
 SCHEDULES = [(12, 2.0), (48, 2.0), (1, 2.0), (7, 1.25), (24, 3.0)]
@@ -297,11 +298,12 @@ def literally(tape, epsilon, first, growth):
         now = []
         for i in everyone:
             unknown = [k for k in arms if not any(boards[i][j, k] for j in everyone)]
-            if unknown:
-                now.append(min(unknown, key=lambda k: len(rewards[i][k])))
+            counts = [len(rewards[i][k]) for k in arms]
+            if unknown and (drawn := from_urn(counts, unknown, [], tape.picks[t - 1, i])) is not None:
+                now.append(drawn)
             else:
-                beliefs = [index(boards[i], k, t) for k in arms]
-                now.append(beliefs.index(max(beliefs)))
+                beliefs = {k: index(boards[i], k, t) for k in arms if k not in unknown}
+                now.append(max(beliefs, key=beliefs.get))
         one, other = tape.edges[t - 1]
         for i, k in enumerate(now):
             pull(t, i, k)
