@@ -21,14 +21,15 @@ _TIME = "such as 2026-01-31, or 2026-01-31T14:00Z; UTC unless it says otherwise.
 
 
 def _parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
-    about = {"type": "string"} | schema
+    about = schema if "anyOf" in schema else {"type": "string"} | schema
     return {"name": name, "in": "query", "required": False, "description": description, "schema": about}
 
 
+_WHEN: dict[str, Any] = {"anyOf": [{"type": "string", "format": it} for it in ("date", "date-time")]}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _PARAMETERS = [
-    _parameter("since", f"Not those before this time, {_TIME}"),
-    _parameter("until", f"Only those before this time, or up to the end of this day, {_TIME}"),
+    _parameter("since", f"Not those before this time, {_TIME}", **_WHEN),
+    _parameter("until", f"Only those before this time, or up to the end of this day, {_TIME}", **_WHEN),
     _parameter("person", "Only what this person did, or this role."),
     _parameter("kind", "Only entries of this kind.", enum=list(KINDS)),
     _parameter("arm", "Only entries about the arm of this name."),
