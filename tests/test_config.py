@@ -4,13 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from fedbandit import FedBatch, FedUCB, GossipUCB
+from fedbandit import FedBatch, FedLinear, FedUCB, GossipUCB, LinTS, LinUCB, TreeLinUCB
 from fedbandit.agent.core.arms import remarks_on_names
-from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.federation import NO_FEATURES, Federation
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.process.config import (
     DIRECT,
@@ -28,6 +30,7 @@ from fedbandit.agent.process.config import (
 )
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.checks import FileError, InvalidArgument
+from fedbandit.cli import app
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
 LISTEN_AT = "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets"
@@ -124,6 +127,58 @@ def test_the_federation_judges_other_kinds_of_policies(write, table, policy):
     )
 
 
+@pytest.mark.parametrize(
+    "table",
+    ["[federation.features]\nage = [18, 100]", "[[federation.features]]", 'features = ["age"]', "features.x = 1"],
+)
+@pytest.mark.parametrize("other", ["", "\n[listen]\nhtp = 1\n"])
+def test_features_in_the_terms_are_refused_in_words(write, table, other):
+    """Also beside other mistakes; and no other key is suggested."""
+    told, *further = mistakes(write(LEAST + table + "\n" + other))
+    assert told == f"'federation.features' must be left out. {NO_FEATURES}"
+    assert len(further) == bool(other)
+    assert "unknown key 'federation" not in "".join(further)
+
+
+@pytest.mark.parametrize("kind", ["fed_linear", "FedLinear", "lin_ucb", "LinTS", "tree_lin_ucb"])
+def test_a_policy_that_takes_features_is_refused_in_words(write, kind):
+    (told,) = mistakes(write(LEAST + f'policy.kind = "{kind}"'))
+    assert told.startswith("federation.policy.kind must be one of fed_batch")
+    assert told.endswith(NO_FEATURES)
+    built_in = [FedLinear(1.0), LinUCB(), LinTS(), TreeLinUCB(1.0)]
+    for policy in built_in:
+        with pytest.raises(InvalidArgument, match="policy must be one that takes no features") as error:
+            Federation("diabetes", ("insulin", "metformin"), 0, 1, policy, max_agents=3)
+        assert str(error.value).endswith(NO_FEATURES)
+
+
+def test_an_own_policy_that_takes_features_is_refused_in_words(write):
+    kind = f"{__name__}:OwnLinear"
+    path = write(f'trust_policy = "{kind}"\n' + LEAST.replace("policy.epsilon = 1.0", f'policy.kind = "{kind}"'))
+    (told,) = mistakes(path)
+    assert told == f"{kind}: its page has context='features'. {NO_FEATURES}"
+
+
+@dataclass(frozen=True)
+class OwnLinear:
+    """LinUCB by another name."""
+
+    def page(self):
+        return LinUCB().page()
+
+    def terms(self, setting):
+        return LinUCB().terms(setting)
+
+
+@pytest.mark.parametrize("check", [["--check"], []])
+def test_a_site_with_features_neither_checks_nor_starts(write, check):
+    path = write(LEAST + "[federation.features]\nage = [18, 100]\n")
+    ran = CliRunner().invoke(app, ["agent", *check, "-c", str(path)])
+    assert ran.exit_code == 2
+    assert " ".join(NO_FEATURES.split()[:4]) in " ".join(ran.stderr.split())
+    assert not (path.parent / "data").exists()
+
+
 def outcome(call):
     try:
         return repr(call())
@@ -196,7 +251,8 @@ def outcome(call):
             "policy.epsilon",
             "policy.epsilom",
             "a key of federation.policy (fed_batch) must be one of kind, epsilon, index, radius, first_batch, growth, "
-            "sigma, catches_up, assume_sensitivity, expected_decisions, not 'epsilom'. Did you mean 'epsilon'?",
+            "sigma, catches_up, assume_sensitivity, expected_decisions, context, not 'epsilom'. Did you mean "
+            "'epsilon'?",
         ),
         (
             "epsilon = 1.0",

@@ -42,6 +42,7 @@ __all__ = [
     "LARGEST_SHARE",
     "MAX_AGENTS",
     "MAX_WINDOW",
+    "NO_FEATURES",
     "SCALES",
     "Federation",
     "check_own_policy",
@@ -73,6 +74,14 @@ def check_trust(kind: str, trusted: str) -> None:
         )
 
 
+NO_FEATURES = (
+    "Live sites do not support features: a release has exact sums of them, which can show those of one patient, and "
+    'its noise is in floating point. Declare levels in [federation.context], for context = "strata" in '
+    "[federation.policy]; with features, simulate."
+)
+"""Why nothing at a live site takes features."""
+
+
 def check_own_policy(policy: Policy, trusted: str, num_agents: int, num_arms: int, low: float, high: float) -> None:
     """Refuse an own policy that is not trusted, not sound, or that a live site cannot play.
 
@@ -80,6 +89,8 @@ def check_own_policy(policy: Policy, trusted: str, num_agents: int, num_arms: in
     """
     kind = kind_of(policy)
     check_trust(kind, trusted)
+    if _takes_features(policy):
+        raise WrongPage(kind, f"its page has context='features'. {NO_FEATURES}")
     setting = setting_in_steps(num_agents, num_arms, low, high)
     if (check := getattr(policy, "check", None)) is not None:
         check(setting)
@@ -89,6 +100,13 @@ def check_own_policy(policy: Policy, trusted: str, num_agents: int, num_arms: in
     _check_noise(kind, page, terms, claimed_epsilon(policy))
     _check_published(kind, page, policy.terms(small(setting)), small(setting))
     check_choices(kind, page, policy.terms(small(setting)), small(setting))
+
+
+def _takes_features(policy: Policy) -> bool:
+    try:
+        return policy.page().context == "features"
+    except Exception:  # its admission says what is wrong
+        return False
 
 
 def _check_page(kind: str, page: Page, has_links: bool) -> None:
@@ -321,6 +339,8 @@ class Federation:
 
     def _check_policy(self) -> None:
         policy = self.policy
+        if is_built_in(policy) and policy.page().context == "features":
+            raise InvalidArgument("policy", policy, "one that takes no features", NO_FEATURES)
         check_kind("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
         if not is_built_in(policy):
             if self.max_agents is None:

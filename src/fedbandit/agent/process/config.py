@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from fedbandit.agent.core.arms import Accepts, unclear_names
 from fedbandit.agent.core.bulletin import MAX_NAME
 from fedbandit.agent.core.context import Factors
-from fedbandit.agent.core.federation import Federation, check_trust
+from fedbandit.agent.core.federation import NO_FEATURES, Federation, check_trust
 from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.core.history import History, PastRewards, check_history
 from fedbandit.agent.core.words import Plan, Words
@@ -34,7 +34,7 @@ from fedbandit.agent.process.rights import (
     rights_from,
 )
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
-from fedbandit.policies import Policy
+from fedbandit.policies import FedLinear, LinTS, LinUCB, Policy, TreeLinUCB
 from fedbandit.policies.registry import WrongPage, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
@@ -218,6 +218,8 @@ class SiteConfig:
 
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 
+_WITH_FEATURES = {name for it in (FedLinear, LinTS, LinUCB, TreeLinUCB) for name in (it.kind, it.__name__)}
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
 
 _SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -309,6 +311,9 @@ def read_terms(section: FederationSection, trusted: str, folder: Path) -> tuple[
 
 def _policy(section: FederationSection, trusted: str, folder: Path) -> Policy:
     given = {"kind": POLICY_KINDS[0]} | section.policy
+    if str(given["kind"]) in _WITH_FEATURES:
+        accepted = f"one of {', '.join(POLICY_KINDS)}, or module:Class"
+        raise InvalidArgument("federation.policy.kind", given["kind"], accepted, NO_FEATURES)
     try:
         if ":" in str(given["kind"]):
             check_trust(str(given["kind"]), trusted)  # before its code is loaded
@@ -597,13 +602,14 @@ class _SiteFile(Section):
 
 def read_config(path: Path) -> SiteConfig:
     """Read and check a site's file; report all errors at once, unless one hides another."""
-    content = read_toml(path, ConfigError)[1]
+    content, unsupported = _without_features(read_toml(path, ConfigError)[1])
     try:
         file = checked(_SiteFile, content, path, ConfigError)
     except ConfigError as error:
-        raise ConfigError("\n".join([str(error), *_wrong_terms(content, path)])) from None
+        told = [f"{path}: {mistake}" for mistake in unsupported]
+        raise ConfigError("\n".join([*told, str(error), *_wrong_terms(content, path)])) from None
     terms, mistakes = read_terms(file.federation, file.trust_policy, path.parent)
-    mistakes += _contradictions(file)
+    mistakes = [*unsupported, *mistakes, *_contradictions(file)]
     history, wrong = _history(file.history, terms)
     mistakes += wrong
     folder = path.parent
@@ -666,6 +672,15 @@ def _history(section: _HistorySection | None, terms: Federation | None) -> tuple
 def _tls(section: _TlsSection, folder: Path) -> Tls:
     crl = None if section.crl is None else folder / section.crl
     return Tls(folder / section.certificate, folder / section.key, folder / section.ca, crl)
+
+
+def _without_features(content: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The file without features in its terms, and why they are refused: no typing error, so no other key is meant."""
+    terms: Any = content.get("federation")
+    if not isinstance(terms, dict) or "features" not in terms:
+        return content, []
+    kept = {key: value for key, value in cast(dict[str, Any], terms).items() if key != "features"}
+    return content | {"federation": kept}, [f"'federation.features' must be left out. {NO_FEATURES}"]
 
 
 def _wrong_terms(content: dict[str, Any], path: Path) -> Iterator[str]:
