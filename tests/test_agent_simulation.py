@@ -121,10 +121,17 @@ class Watched(MemoryNetwork):
         super().__init__(*args, **options)
 
     def _commit(self, name, step):
-        result = super()._commit(name, step)
-        if isinstance(result, Merged) or any(isinstance(it, ArmChanged) for it in step.records):
-            of_arms = self.taken_back.setdefault(name, {})
-            of_arms |= {it.arm: it.fields["released"] for it in step.records if isinstance(it, Known) and it.arm >= 0}
+        is_written = self._disks[name].crash_at_next_write in (None, "after")
+        try:
+            result = super()._commit(name, step)
+        finally:  # a site may die after its records are on disk: they count
+            if is_written and (
+                isinstance(step.result, Merged) or any(isinstance(it, ArmChanged) for it in step.records)
+            ):
+                of_arms = self.taken_back.setdefault(name, {})
+                of_arms |= {
+                    it.arm: it.fields["released"] for it in step.records if isinstance(it, Known) and it.arm >= 0
+                }
         if isinstance(result, Signed) and self.terms.policy != GossipUCB():
             bulletin = decode(result.body, len(self.terms.page.published_names))
             for entry in bulletin.arms:
