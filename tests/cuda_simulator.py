@@ -57,7 +57,7 @@ CASES = {
     "rates": Case(GossipUCB(), bernoulli(rates=[1.0, 0.6, 0.3]), "warp"),
     "means that change": Case(UCB, CHANGING, "warp", options=WATCHED),
     "a problem for each trial": Case(GossipUCB(), SEVERAL, "warp", trials=range(1, 4)),
-    "a graph that changes": Case(UCB, Problem.bernoulli(MEANS[:3], SCHEDULE), "warp"),
+    "a graph that changes": Case(UCB, Problem.bernoulli(MEANS[3:6], SCHEDULE), "warp"),
     # blocks
     "Central UCB": Case(CentralUCB(), GAUSSIAN, "block", options=WATCHED),
     "GSE": Case(GSE(), bernoulli(), "block"),

@@ -87,7 +87,7 @@ def test_a_physician_reads_no_commands_and_the_words_of_the_terms(browser, tmp_p
             assert "'fedbandit include west'" in raw, "it can fail"
             assert not re.search(r"'fedbandit|fedbandit [a-z]", said)
             words = re.findall(r"\b(?:arms?|rewards?|gossip\w*|agents?|releases? \w+ arm)\b", said, re.IGNORECASE)
-            assert words == []
+            assert words == [], [said[max(0, it.start() - 80) : it.end() + 80] for it in re.finditer(r"\barms\b", said)]
             assert said.count("recalled") == 1, "a stop is told once"
 
 

@@ -381,7 +381,7 @@ def a_small_clinic():
 def test_every_site_names_it_whoever_it_talks_to():
     """Also after a restart; and nobody once it does not count."""
     it = a_small_clinic()
-    said = "clinic-7 has released 2 rewards of"
+    said = "clinic-7 has released 2 outcomes of"
     for name in it.names:
         warnings = it.site(name).warnings()
         assert any(said in text and "the main reason why the answer is not surer" in text for text in warnings), name

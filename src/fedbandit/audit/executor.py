@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from fedbandit.agent.core.arms import ArmChange, ArmChanged, receipts_of
 from fedbandit.agent.core.board import Board, Version
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
-from fedbandit.agent.core.decisions import Retention, SiteDraws
+from fedbandit.agent.core.decisions import Expired, Retention, SiteDraws
 from fedbandit.agent.core.evidence import evidence_of, reference_of
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
@@ -462,7 +462,7 @@ class Run:
             self._note("refusal", (what, type(refusal).__name__, str(refusal)))
             return None
         if what not in ("decisions", "restored"):  # noted otherwise; how many rewards were dropped tells when they came
-            self._note(what, result)
+            self._note(what, result.total if isinstance(result, Expired) else result)  # who had no reward is only logged
         return result
 
     def _insist(

@@ -104,7 +104,8 @@ def start(me: Any, terms: Terms) -> None:
         me.unknown[k] = 1
         me.batch_end[k] = terms.first_batch
         me.deviation[k] = radii.deviation(terms.most_variance / batch.PRIOR_REWARDS)
-        me.worth[k] = me.rewards[k] = batch.PRIOR_REWARDS
+        me.worth[k] = batch.PRIOR_REWARDS
+        me.theta[k], me.spread[k], me.rewards[k] = -inf, 0.0, inf  # no index chooses it
 
 
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
