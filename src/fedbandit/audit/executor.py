@@ -462,7 +462,8 @@ class Run:
             self._note("refusal", (what, type(refusal).__name__, str(refusal)))
             return None
         if what not in ("decisions", "restored"):  # noted otherwise; how many rewards were dropped tells when they came
-            self._note(what, result.total if isinstance(result, Expired) else result)  # who had no reward is only logged
+            # How many of the forgotten had no reward is in the log alone, which only the site's own people read.
+            self._note(what, result.total if isinstance(result, Expired) else result)
         return result
 
     def _insist(
