@@ -76,10 +76,12 @@ def test_a_physician_reads_no_commands_and_the_words_of_the_terms(browser, tmp_p
     with serving(tmp_path, terms=terms) as agent:
         played(agent, 5)
         agent.hear(bulletin_of("west", terms))
-        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "none", "reason": "recalled"})
+        leader = ask(f"{agent.url}/v1/state")[1]["answer"]["leader"]
+        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": leader, "reason": "recalled"})
         ask(f"{agent.url}/v1/excluded/west", "PUT", {"reason": "it lies"})
         with opened(browser, agent.url) as page:
             shows(page, "#attention", "Action needed")
+            shows(page, ".kicker", "of the treatments given now")
             shows(page, "#attention", "can include it again")
             shows(page, "#stops", "recalled")
             said = read(page)

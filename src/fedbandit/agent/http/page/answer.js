@@ -2,6 +2,7 @@
 
 import { setAttribute, setAttributes, setText, setWords, show, svg } from "./elements.js";
 import { percent, shortPercent } from "./format.js";
+import { say } from "./words.js";
 
 const ROUND = 2 * Math.PI * 52;
 const SURE = 0.99; // the agent calls nothing settled below this chance
@@ -30,7 +31,7 @@ export function isAnyStoppedAhead({ arms, answer }) {
 /** What stands where no arm leads. */
 function withoutLeader(arms) {
   const active = arms.filter((arm) => arm.status === "active");
-  if (active.length === 0) return "No arm is given";
+  if (active.length === 0) return say("No {arm} is given");
   return active.some((arm) => arm.estimate !== null) ? "No answer yet" : "Nothing known yet";
 }
 
@@ -38,11 +39,11 @@ function withoutLeader(arms) {
 export function drawAnswer({ state }) {
   const { answer, arms } = state;
   const isOnly = isAlone(state);
-  const ofWhich = !isOnly && isAnyStoppedAhead(state) ? " of the arms given now" : "";
+  const ofWhich = !isOnly && isAnyStoppedAhead(state) ? say(" of the {arms} given now") : "";
   const kicker = leader.parentElement.querySelector(".kicker");
   show(kicker, answer.leader !== null);
   const best = answer.settled ? `Best on average${ofWhich}, settled` : `Best so far${ofWhich}`;
-  setText(kicker, isOnly ? "Only arm given" : best);
+  setText(kicker, isOnly ? say("Only {arm} given") : best);
   setText(leader, answer.leader ?? withoutLeader(arms));
   setWords(words, answer.words, arms.map((arm) => arm.name));
   ring.parentElement.classList.toggle("without-ring", isOnly || !arms.some((arm) => arm.status === "active"));
@@ -53,7 +54,7 @@ export function drawAnswer({ state }) {
   ring.classList.toggle("settled", answer.settled);
   const sure = answer.chance === null ? "How sure is not known yet" : `${percent(answer.chance)} sure`;
   setAttribute(ring, "aria-label", `${sure}; may count as settled from ${percent(SURE)}`);
-  speak(answer, isOnly ? "Only arm given" : `Best${answer.settled ? "" : " so far"}${ofWhich}`, withoutLeader(arms));
+  speak(answer, isOnly ? say("Only {arm} given") : `Best${answer.settled ? "" : " so far"}${ofWhich}`, withoutLeader(arms));
 }
 
 /** Put the answer into the live region: when it has changed in a way that matters, and not too often. */
