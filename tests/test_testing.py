@@ -47,7 +47,7 @@ def tutorial(tmp_path_factory):
 
 @pytest.mark.docs
 def test_the_tutorial_runs_as_printed(tutorial, capsys):
-    assert list(MODULES) == ["my_policies", "bold_batch", "private_mean", "heard", "by_stratum"]
+    assert list(MODULES) == ["my_policies", "bold_batch", "private_mean", "heard", "by_stratum", "by_features"]
     for text in (MODULES["my_policies"], MODULES["bold_batch"]):
         assert len([line for line in text.splitlines() if line.strip()]) <= 40
     for block in BLOCKS:
@@ -56,6 +56,9 @@ def test_the_tutorial_runs_as_printed(tutorial, capsys):
     printed = capsys.readouterr().out
     regret = {name: float(re.search(rf"{name}\S*\s+([\d.]+)", printed)[1]) for name in ("EpsilonGreedy", "Gossip_UCB")}
     assert regret["EpsilonGreedy"] < regret["Gossip_UCB"]
+    told = printed[printed.rindex("ByFeatures") :]
+    linear = {name: float(re.search(rf"{name}\S*\s+([\d.]+)", told)[1]) for name in ("ByFeatures", "UCB1")}
+    assert linear["ByFeatures"] < linear["UCB1"] / 2
 
 
 def test_the_tutorials_draws_are_fed_batchs(tutorial):
