@@ -785,6 +785,25 @@ CONTEXT = [  # strata at live sites
         swap={"belief._replace(theta=means, deviation=spreads)": "belief"}),
 ]
 
+LINEAR = [  # decisions with features
+    bug("a released batch goes into the next one again", "collect_row",
+        "test_a_batch_holds_its_own_rewards_alone_and_features_of_norm_one", drop="total[c] = 0.0"),
+    bug("features beyond the declared norm move sums by more", "scale_of",
+        "test_a_batch_holds_its_own_rewards_alone_and_features_of_norm_one", swap={"max(norm, sqrt(square))": "norm"}),
+    bug("spherical noise for half of what a reward moves", "spherical_scale",
+        "test_check_policy_accepts_it_and_refuses_too_little_noise", swap={"1.0 / epsilon": "0.5 / epsilon"}),
+    bug("the features of a released batch count again", "add_release",
+        "test_fed_linear.py::test_it_plays_word_for_word", drop="me.gram[arm][a][b] = 0.0", beside="FedLinear"),
+    bug("a batch without noise in its worth", "add_batch", "test_a_batch_is_worth_its_eigenvalues",
+        drop="work[a][a] += variance + LEAST_VARIANCE"),
+    bug("arms by records follow from rewards that are not released", "decide_from_releases",
+        "test_another_decision_changes_one_release_and_no_other_arm",
+        swap={"highest_draw(me.belief, me.spread, draws)":
+              "(0 if me.total[0][0] > 0.0 else highest_draw(me.belief, me.spread, draws))"}),
+    bug("a live site plays policies that take features", "_takes_features",
+        "test_an_own_policy_that_takes_features_is_refused_in_words", body="return False"),
+]
+
 AREAS = {
     "paper": PAPER,
     "policies": POLICIES,
@@ -811,5 +830,6 @@ AREAS = {
     "consent": CONSENT,
     "strata": STRATA,
     "context": CONTEXT,
+    "features": LINEAR,
 }
 BUGS = {it.name: (area, it) for area, bugs in AREAS.items() for it in bugs}

@@ -9,7 +9,7 @@ import pytest
 from fedbandit import FedBatch, FedLinear, LinTS, LinUCB, Problem, Tape, TreeLinUCB, features, replay, simulate
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.registry import WrongPage
-from fedbandit.rules import linear
+from fedbandit.rules import linear, private
 from fedbandit.testing import check_policy
 from fedbandit.testing.page_code import check_cost_of_rows
 from fedbandit.world import graph
@@ -144,6 +144,19 @@ def test_a_changed_reward_moves_a_released_sum_by_one_at_most():
         released = [_first_release(replace(quiet, rewards=r), policy, i, t) for r in (quiet.rewards, moved)]
         largest = max(largest, float(np.linalg.norm(released[0] - released[1])))
     assert 0.2 < largest <= 1.0 + 1e-12
+
+
+def test_a_batch_holds_its_own_rewards_alone_and_features_of_norm_one():
+    """Without noise: features beyond the declared norm are scaled, rewards clamped, and a released batch is over."""
+    me = SimpleNamespace(total=[[0.0, 0.0]], n=[0], released=[0], batch_end=[2])
+    terms = SimpleNamespace(norm=1.0, low=0.0, high=2.0, centre=1.0)
+    long, short = SimpleNamespace(features=[30.0, 40.0]), SimpleNamespace(features=[0.0, 0.5])
+    for begin, (first, second) in enumerate([(9.0, -9.0), (2.0, 1.5)]):
+        me.batch_end[0], noise = 2 * begin + 2, [0.0, 0.0]
+        assert private.collect_row(me, terms, 0, first, noise, long) == 0
+        assert private.collect_row(me, terms, 0, second, noise, short) == 2
+        last = (min(max(second, 0.0), 2.0) - 1.0) / 2.0
+        np.testing.assert_allclose(noise, [0.3, 0.4 + 0.5 * last])
 
 
 def _first_release(recording, policy, i, t):
@@ -298,7 +311,7 @@ def test_another_decision_changes_one_release_and_no_other_arm():
     recording = replace(tape(horizon=60), noise=np.zeros_like(tape(horizon=60).noise))
     source, moves, arms_changed, before = np.random.default_rng(2), [], 0, _rounds(recording)
     for _ in range(25):
-        t, i = int(source.integers(22, 45)), int(source.integers(4))
+        t, i = int(source.integers(1, 45)), int(source.integers(4))
         x, rewards = recording.features.copy(), recording.rewards.copy()
         x[2 + t, i, 1:] = -1.0 * np.sign(x[2 + t, i, 1:])
         rewards[t, i] = source.choice([-9.0, 9.0], size=3)
