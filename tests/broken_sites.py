@@ -361,7 +361,7 @@ def forgetful_site(
     """It comes back without its releases, and plays its rewards again: their noise is drawn again."""
     site = RememberingSite(name, terms, replace(stored, known={}, released={}), noise, presence, **options)
     played = [it for it in stored.decisions.values() if it.played]
-    site._player.take(((it.arm, site.told.get(it.id, terms.missing_reward)) for it in played), 0.0)
+    site._player.take(((it.arm, it.stratum, site.told.get(it.id, terms.missing_reward)) for it in played), 0.0)
     for decision in played:
         site._player.me.tried[decision.arm] += 1
     site._is_stale = site._is_urgent = True

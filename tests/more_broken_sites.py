@@ -1,6 +1,6 @@
 """More live sites that break their epsilon, each in one place where few look: requests, cancelling, history, restarts.
 
-They were thought up before the scripts that catch them were written. Use none of them.
+They were written after the scripts that catch them. Use none of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,32 +29,32 @@ def more_broken_sites() -> list[BrokenSite]:
         BrokenSite("no noise in a later incarnation", "proof", LaterSite),
         BrokenSite("history without noise", "proof", PastSite),
         BrokenSite("an arm that was left out comes if it was good", "proof", InsistingSite),
+        BrokenSite("a cancellation is refused by the value", "proof", CancellingSite),
+        BrokenSite("a reward out of range is clamped", "proof", ClampingSite),
+        BrokenSite("a good reward moves the clock", "proof", TickingSite),
+        BrokenSite("one draw for all that one look settles", "proof", SettlingSite),
+        BrokenSite("propensities follow open sums", "proof", PropensitySite),
+        BrokenSite("patients are counted once they are rewarded", "proof", PatientsSite),
+        BrokenSite("the audit trail tells a reward", "proof", TrailSite),
+        BrokenSite("propensities follow the strata of rewards", "proof", StratumSite),
     ]
 
 
 def untried_sites() -> list[BrokenSite]:
-    """Those on which it has not been tried for long enough; ``python tests/measured_leaks.py`` tries them."""
+    """Those that it has not found in 60 scripts; ``python tests/measured_leaks.py`` tries them with more."""
     return [
-        BrokenSite("a cancellation is refused by the value", "proof", CancellingSite),
         BrokenSite("decisions with bad rewards are kept longer", "proof", KeepingSite),
-        BrokenSite("a reward out of range is clamped", "proof", ClampingSite),
         BrokenSite("a guardrail looks at raw rewards", "proof", RailSite),
         BrokenSite("several decisions go to the best raw arm", "proof", BestSite),
         BrokenSite("the reason of a stop tells a reward", "proof", ReasonSite),
-        BrokenSite("a good reward moves the clock", "proof", TickingSite),
-        BrokenSite("one draw for all that one look settles", "proof", SettlingSite),
         BrokenSite("noise drawn anew when a member is excluded", "proof", RedrawingSite),
         BrokenSite("no noise on an arm that was added", "proof", NewArmSite),
         BrokenSite("a resumed arm shows its open sum", "proof", ResumedSite),
-        BrokenSite("propensities follow open sums", "proof", PropensitySite),
         BrokenSite("the highest reward counts a step more", "proof", HighestSite),
         BrokenSite("several rewards end at a bad one", "proof", EndingSite),
-        BrokenSite("patients are counted once they are rewarded", "proof", PatientsSite),
         BrokenSite("a bulletin is kept back from a neighbour", "proof", WithholdingSite),
         BrokenSite("the board is saved after good rewards alone", "proof", SavingSite),
-        BrokenSite("the audit trail tells a reward", "proof", TrailSite),
         BrokenSite("no noise after a pause", "proof", PausedSite),
-        BrokenSite("propensities follow the strata of rewards", "proof", StratumSite),
     ]
 
 

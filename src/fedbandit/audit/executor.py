@@ -200,8 +200,8 @@ class Run:
         match event:
             case words.Decide():
                 self._decide(number, event)
-            case words.Cancel(_, number):
-                self._cancel(number)
+            case words.Cancel(_, back):
+                self._cancel(len(self.decisions) + 1 - back)
             case words.SendKept():
                 self._send_kept()
             case words.Expire(_, keep, age):
@@ -291,7 +291,7 @@ class Run:
         return all(it.id in self._numbers for it in made)
 
     def _cancel(self, number: int) -> None:
-        decision = self.decisions[number - 1] if number <= len(self.decisions) else None
+        decision = self.decisions[number - 1] if number > 0 else None
         if decision is None:
             return
         self.saw_cancel.setdefault(number, number in self.delivered)

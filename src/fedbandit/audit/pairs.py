@@ -214,13 +214,13 @@ def search(
     Then Hypothesis shrinks the script that leaks, for as long as ``shrinking`` says, and no event stays that it does
     not need. The same seed plays the same scripts.
     """
-    found, ends = Searched(), [time.monotonic() + seconds]
+    found, ends, failures = Searched(), [time.monotonic() + seconds], list[SiteFailed]()
 
     def play(drawn: Drawn) -> None:
         if time.monotonic() > ends[0] or (found.leak is None and found.scripts >= scripts):
             return
         found.scripts += found.leak is None
-        for leak in pairs_of(drawn, claimed, opened, process):
+        for leak in pairs_in(drawn):
             found.pairs += found.leak is None
             if leak is None:
                 continue
@@ -232,6 +232,13 @@ def search(
         if on_progress is not None:
             on_progress(found)
 
+    def pairs_in(drawn: Drawn) -> Iterator[Leak | None]:
+        try:
+            yield from pairs_of(drawn, claimed, opened, process)
+        except SiteFailed as failure:
+            failures.append(failure)
+            raise
+
     def is_leak(pair: Pair) -> Leak | None:
         try:
             return next((it for it in pairs_of(Drawn(pair.script, (pair.change,)), claimed, opened, process)), None)
@@ -242,9 +249,9 @@ def search(
         run: Any = seed(number)(_SETTINGS(given(scripts_on(terms))(play)))
         try:
             run()
-        except Exception:  # Hypothesis says that it has found a leak, or that the time for shrinking was over
-            if found.leak is None:
-                raise
+        except Exception as error:  # Hypothesis says that it has found a leak, or that the time for shrinking was over
+            if found.leak is None:  # Hypothesis may say something else of a site that fails now and then
+                raise failures[0] if failures else error from error
         if found.leak is not None:
             found.leak = shortest(found.leak, is_leak)
         if found.leak is not None or found.scripts >= scripts or time.monotonic() > ends[0]:

@@ -86,10 +86,10 @@ class Decide:
 
 @dataclass(frozen=True)
 class Cancel:
-    """It says that a decision, counted from 1, was not used."""
+    """It says that a decision was not used; ``back``: counted back from the last one, which is 1."""
 
     at: float
-    number: int
+    back: int
 
 
 @dataclass(frozen=True)
@@ -449,7 +449,8 @@ def _said(it: Event) -> str:
 MEMBERS = ("east", "north", "west")
 MOST_EVENTS, PART = 64, 8
 MOST_CHANGES = 4
-_HEAD, _STEP, _CHANGE = 24, 20, 10  # bytes of terms and habits, of an event, of a change
+ENDS = 64  # of 256 values lie at an end of the range
+_HEAD, _STEP, _CHANGE = 24, 20, 12  # bytes of terms and habits, of an event, of a change
 
 _T = TypeVar("_T")
 
@@ -585,6 +586,8 @@ def _drawn(
     keys = read.pick((None,), (None, None, "k", "l"))
     subjects = read.pick((None,), (None, None, "s", "t"))
     others = tuple(read.pick(*_OTHERS) for _ in range(read.pick(4, 2, 6, 9)))
+    others += 3 * (_send_kept,) if is_kept else ()
+    others += 2 * (_cancel,) if read.chance(2) else ()
     world = _World(terms, unit, members, focus, others, is_kept, keys, subjects)
     history = _history(terms, read) if read.chance(4) else None
     events: list[Event] = []
@@ -593,6 +596,8 @@ def _drawn(
         step = _Bytes(it)
         at += _gap(world, step)
         event = _decide(world, step) if step.number(9) < 6 else step.pick(*world.others)(world, step)
+        if isinstance(event, Cancel) and events:  # mostly before the reward
+            at = min(at, events[-1].at + 0.05 * unit)
         events.append(replace(event, at=at))
     if not any(isinstance(it, Decide) for it in events):
         events.insert(0, _decide(world, _Bytes(b"")))
@@ -630,7 +635,8 @@ def _decide(world: _World, read: _Bytes) -> Decide:
     size = read.pick(0.0, 1.5, -1.5, 0.3)
     draws = tuple(_draws(world.terms, size, k) for k in range(count))
     entries = [_entry(world, read) for _ in range(min(count, 3))]
-    entries += [once(world.terms.low + world.width * (k * 0.381966 % 1.0)) for k in range(3, count)]
+    values = (world.terms.low + world.width * (k * 0.381966 % 1.0) for k in range(3, count))
+    entries += [(Report(value, in_bulk=world.is_kept),) for value in values]
     factors, level = world.terms.context, read.number()
     context = None if factors is None else {it.name: it.levels[level % len(it.levels)] for it in factors.factors}
     return Decide(0.0, Request(eligible, key, subject, count, exclude, context), draws, tuple(entries))
@@ -645,8 +651,8 @@ def _draws(terms: Federation, size: float, k: int) -> SiteDraws:
 def _value(world: _World, read: _Bytes) -> float:
     """Any value within the range, its ends among them."""
     share = read.number()
-    if share < 2:
-        return (world.terms.high, world.terms.low)[share]
+    if share < ENDS:
+        return (world.terms.high, world.terms.low)[share % 2]
     return min(world.terms.low + world.width * share / 255.0, world.terms.high)
 
 
@@ -663,6 +669,7 @@ def _entry(world: _World, read: _Bytes) -> Entry:
     whole = world.window or 2.0 * world.unit
     delay = whole * (shares[late % 8] if late % 8 < 7 else 1.5 * late / 255.0)
     is_kept = world.is_kept != (kind == 4)
+    delay *= 0.2 if is_kept else 1.0  # it waits for the call besides
     if kind == 1:
         return ()
     if kind == 2:
@@ -675,9 +682,18 @@ def _entry(world: _World, read: _Bytes) -> Entry:
 
 # ---------------------------------------------------------------- what happens beside requests
 
+
+def _cancel(_: _World, read: _Bytes) -> Event:
+    return Cancel(0.0, read.pick(1, 2, 3, 1, 4, 6, 9))
+
+
+def _send_kept(_: _World, read: _Bytes) -> Event:
+    return SendKept(0.0)
+
+
 _OTHERS: tuple[Callable[[_World, _Bytes], Event], ...] = (
-    lambda _, read: Cancel(0.0, 1 + read.number(15)),
-    lambda _, read: SendKept(0.0),
+    _cancel,
+    _send_kept,
     lambda _, read: Restart(0.0, read.chance(2), read.pick(3, 1, 0)),
     lambda world, read: _say(world, read),
     lambda world, read: Expire(0.0, read.number(6), read.pick(1e12, 0.0, 1.0, 3.3) * world.unit),
@@ -736,15 +752,31 @@ def _history(terms: Federation, read: _Bytes) -> History:
 
 
 def _change(world: _World, script: Script, read: _Bytes) -> Change:
-    """Another entry for any decision; with a history now and then another reward in that."""
-    requests = [k for k, it in enumerate(script.events) if isinstance(it, Decide)]
-    of_history, event, position = read.chance(4), requests[read.number() % len(requests)], read.number()
+    """Another entry for any decision, often one that is cancelled or reported in bulk; or another history."""
+    asked = [(k, it) for k, it in enumerate(script.events) if isinstance(it, Decide)]
+    delicate = _delicate(script)
+    of_history, of_delicate, chosen, position = read.chance(4), read.chance(2), read.number(), read.number()
     if script.history is not None and of_history:
         return Change(history=_other_history(world, script.history, read))
-    it = script.events[event]
-    assert isinstance(it, Decide)  # noqa: S101  # those were chosen
+    event, it = asked[chosen % len(asked)]
     position %= len(it.entries)
+    if delicate and of_delicate:
+        some = delicate[chosen % len(delicate)]
+        event, position, it = some[chosen // len(delicate) % len(some)]
     return Change(event, position, _other_entry(world, it.entries[position], read))
+
+
+def _delicate(script: Script) -> list[list[tuple[int, int, Decide]]]:
+    """The decisions that are cancelled, if no request is refused, and those that are reported in bulk."""
+    places: list[tuple[int, int, Decide]] = []
+    cancelled: list[tuple[int, int, Decide]] = []
+    for number, it in enumerate(script.events):
+        if isinstance(it, Decide):
+            places += [(number, position, it) for position in range(len(it.entries))]
+        elif isinstance(it, Cancel) and it.back <= len(places):
+            cancelled.append(places[-it.back])
+    in_bulk = [place for place in places if any(report.in_bulk for report in place[2].entries[place[1]])]
+    return [some for some in (cancelled, in_bulk) if some]
 
 
 def _other_history(world: _World, history: History, read: _Bytes) -> History:

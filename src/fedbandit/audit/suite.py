@@ -250,10 +250,11 @@ def run_jobs(
             number = running[future]
             played[number] = future.result()
             show(len(done) + len(played))
-            if played[number].reason:  # more of this one would find the same
-                for other, place in running.items():
-                    if place % len(proofs) == number % len(proofs):
-                        other.cancel()
+            is_late = time.monotonic() - started + 2.0 * SLICE > 60.0 * minutes  # one runs yet, and one is next
+            for other, place in running.items():
+                is_same = bool(played[number].reason) and place % len(proofs) == number % len(proofs)
+                if is_same or (is_late and place >= len(proofs)):  # more of the same would find the same
+                    other.cancel()
     of_proof = [
         together([played[number] for number in sorted(played) if number % len(proofs) == place])
         for place in range(len(proofs))
