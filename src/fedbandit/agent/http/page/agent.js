@@ -45,3 +45,16 @@ export const exclude = (name, reason) => call("PUT", excluded(name), { reason })
 export const include = (name, reason) => call("DELETE", excluded(name), { reason });
 export const changeArm = (change, arm, reason = "") => call("POST", "/v1/arms", { change, arm, reason });
 export const acceptArm = (arm, retire, reason) => call("POST", "/v1/arms/accept", { arm, retire, reason });
+
+/** Entries of the audit trail: `wanted` has the parameters of the query. */
+export const auditLog = (wanted) => call("GET", `/v1/audit-log?${new URLSearchParams(wanted)}`);
+
+/** All entries of the audit trail, oldest first, however many calls that takes. */
+export async function wholeAuditLog() {
+  const found = [];
+  while (true) {
+    const { entries, number } = await auditLog({ after: found.at(-1)?.number ?? 0 });
+    found.push(...entries);
+    if (entries.length === 0 || found.at(-1).number >= number) return found;
+  }
+}

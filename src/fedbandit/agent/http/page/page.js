@@ -4,6 +4,7 @@ import * as agent from "./agent.js";
 import { drawAnswer } from "./answer.js";
 import { drawArms } from "./arms.js";
 import { drawAttention } from "./attention.js";
+import { drawChanges, readChanges } from "./changes.js";
 import { drawConnection } from "./connection.js";
 import { drawDecisions, drawFactsOfSite } from "./decisions.js";
 import { setAttribute, setText, show } from "./elements.js";
@@ -18,8 +19,10 @@ import { addSession, ask, drawSession } from "./session.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
 import { addToggle } from "./theme.js";
+import { addTrail, drawTrail, readTrail } from "./trail.js";
 import { lost, useWords } from "./words.js";
 
+const TRAIL_EVERY = 10; // seconds
 const MOST_POINTS = 1000; // the agent keeps about 500 and thins older ones: then its own are read again
 
 const store = new Store({
@@ -29,6 +32,8 @@ const store = new Store({
   rights: [],
   evidence: null, // every site beside the average
   waiting: [], // changes of arms that need consent
+  trail: { entries: [], number: 0 }, // of the audit trail, the newest first
+  changes: [], // of arms and members, the newest first
   connection: { kind: "connecting" },
   now: Date.now() / 1000, // by the agent's clock
   ahead: 0, // of ours
@@ -37,7 +42,8 @@ const store = new Store({
 });
 
 const NOBODY = { session: null, rights: [] };
-const NOTHING = { state: null, history: { points: [] }, evidence: null, waiting: [] };
+const UNREAD = { trail: { entries: [], number: 0 }, changes: [] };
+const NOTHING = { state: null, history: { points: [] }, evidence: null, waiting: [], ...UNREAD };
 
 const stream = new Stream("/v1/events", onEvent, onConnection, readNow);
 addSession(() => {
@@ -60,8 +66,17 @@ const learnHistory = () =>
     const later = store.known.history.points.filter((it) => it.at > last);
     return { history: { ...history, points: [...history.points, ...later] } };
   });
-const learnSession = () => learn(agent.session, (session) => ({ session, rights: session.rights }));
+const learnSession = () =>
+  learn(agent.session, (session) => ({ session, rights: session.rights })).then(() => learnTrail());
 const learnArms = () => learn(agent.arms, ({ waiting }) => ({ waiting }));
+
+/** Read what was done, where that is allowed and somebody looks. */
+async function learnTrail() {
+  const { rights, connection } = store.known;
+  const isReached = connection.kind === "live" || connection.kind === "polling";
+  if (!rights.includes("audit") || !isReached || document.hidden) return;
+  await Promise.all([readTrail, readChanges].map((read) => learn(read, (found) => found)));
+}
 
 /** What the stream would tell, where there is no place for it. */
 async function readNow() {
@@ -101,6 +116,7 @@ function onEvent(type, data) {
     const changed =
       before !== null && (before.arms_version !== data.arms_version || before.arms_waiting !== data.arms_waiting);
     if (changed) void learnArms();
+    if (before !== null && madeBy(before) !== madeBy(data)) void learnTrail();
   } else if (type === "problem") {
     store.set({ problem: data.message }); // null: it is over
   } else if (type === "bulletin") {
@@ -112,6 +128,10 @@ function onEvent(type, data) {
       store.set({ history: { ...history, points: [...history.points, data] } });
   }
 }
+
+/** What people have made of a site, as far as its state tells. */
+const madeBy = ({ arms_version: version, arms_waiting: waiting, members }) =>
+  JSON.stringify([version, waiting, members.map((it) => [it.name, it.excluded, it.refused])]);
 
 function drawFrame(known) {
   drawConnection(known);
@@ -141,6 +161,8 @@ function drawFrame(known) {
     drawPrivacy,
     drawForest,
     drawHistory,
+    drawChanges,
+    drawTrail,
   ])
     draw(known);
   setText(document.getElementById("policy"), state.federation.policy);
@@ -159,7 +181,13 @@ actionsButton.addEventListener("click", () => {
 
 store.onChange(drawFrame);
 addToggle(document.getElementById("theme"));
-document.addEventListener("visibilitychange", () => document.hidden || stream.hurry());
+addTrail(() => void learnTrail());
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  stream.hurry();
+  void learnTrail();
+});
 addEventListener("online", () => stream.hurry());
 setInterval(() => store.set({ now: Date.now() / 1000 + store.known.ahead }), 1000);
+setInterval(() => void learnTrail(), 1000 * TRAIL_EVERY);
 stream.start();
