@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from fedbandit import FedBatch, FedLinear, FedUCB, GossipUCB, LinTS, LinUCB, TreeLinUCB
 from fedbandit.agent.core.arms import remarks_on_names
@@ -30,7 +29,6 @@ from fedbandit.agent.process.config import (
 )
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.checks import FileError, InvalidArgument
-from fedbandit.cli import app
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
 LISTEN_AT = "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets"
@@ -173,8 +171,9 @@ class OwnLinear:
 @pytest.mark.parametrize("check", [["--check"], []])
 def test_a_site_with_features_neither_checks_nor_starts(write, check):
     path = write(LEAST + "[federation.features]\nage = [18, 100]\n")
-    ran = CliRunner().invoke(app, ["agent", *check, "-c", str(path)])
-    assert ran.exit_code == 2
+    agent = [sys.executable, "-m", "fedbandit", "agent", *check, "-c", path]  # in a process: an agent sets its umask
+    ran = subprocess.run(agent, capture_output=True, text=True)
+    assert ran.returncode == 2
     assert " ".join(NO_FEATURES.split()[:4]) in " ".join(ran.stderr.split())
     assert not (path.parent / "data").exists()
 
