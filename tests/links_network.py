@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
+from fedbandit.agent.core.decisions import ANY, Request
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
@@ -311,8 +312,9 @@ class LinksNetwork:
     def site(self, name: str) -> Site:
         return self._parties[name].site.in_memory
 
-    def decide(self, name: str, draws):
-        return self._do(name, lambda site: site.decide(0.0, draws))
+    def decide(self, name: str, draws, context=None):
+        request = ANY if context is None else Request(context=context)
+        return self._do(name, lambda site: site.decide(0.0, draws, request))
 
     def report(self, name: str, decision_id: str, reward: float) -> None:
         self._do(name, lambda site: site.report(decision_id, reward))

@@ -249,9 +249,9 @@ def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
 
     draws = iter([100, 10, 1])
     three = new_site(replace(TREE, arms=("a", "b")), noise=lambda *_: [next(draws)])
-    three._player.take([(0, 0.25)], 0.0)  # noise 100 for pull 1, 10 for pulls 1-2, 1 for pull 3
-    three._player.take([(0, 0.5)], 0.0)
-    three._player.take([(0, 0.5)], 0.0)
+    three._player.take([(0, None, 0.25)], 0.0)  # noise 100 for pull 1, 10 for pulls 1-2, 1 for pull 3
+    three._player.take([(0, None, 0.5)], 0.0)
+    three._player.take([(0, None, 0.5)], 0.0)
     known = three.stored.known[0]
     assert (known["n"], known["total"], known["slots"][:2]) == (3, GRID + GRID // 4, [11, 10])
     assert three.own_means[0] == (1.25 + 11 / GRID) / 3
@@ -332,14 +332,14 @@ def test_a_tree_never_goes_backwards_on_disk(tmp_path):
     journal = SqliteJournal(tmp_path / "here.db", "here", TREE, 1)
     site = Site("here", TREE, journal.load(), silent)
     for _ in range(6):
-        journal.commit(site._player.take([(0, 0.5)], 0.0))
+        journal.commit(site._player.take([(0, None, 0.5)], 0.0))
     before = journal.load()
     assert before.released == {(0, 0): 5, (0, 1): 6, (0, 2): 4}
     for level, last in ((0, 5), (0, 3), (1, 6), (1, 2), (2, 4)):
         with pytest.raises(JournalError, match=f"pull {last} of arm 0 has been released already at level {level}"):
             journal.commit([DecisionRecord("1-1", 1, 0, 0.0), Released(0, level, last)])
         assert journal.load() == before
-    journal.commit(site._player.take([(0, 0.5)], 0.0))
+    journal.commit(site._player.take([(0, None, 0.5)], 0.0))
     assert journal.load().released[0, 0] == 7
     journal.close()
 
@@ -374,7 +374,7 @@ def test_a_choice_is_among_the_arms_that_have_room():
     for _ in range(4):
         for k, reward in ((0, 1.0), (1, 0.2), (2, 0.6)):
             if site.tried[k] < (4, 2, 2)[k]:
-                site._player.take([(k, reward)], 0.0)
+                site._player.take([(k, None, reward)], 0.0)
                 site._player.me.tried[k] += 1
     site._is_stale = site._is_urgent = True
     assert site.theta == pytest.approx((1.0, 0.2, 0.6), abs=1e-4)
@@ -393,7 +393,7 @@ def test_a_file_with_more_decisions_than_its_tree_has_room_for_is_refused():
     terms = replace(TREE, policy=FedUCB(1.0, horizon=1))
     full = new_site(terms)
     for _ in range(2):
-        full._player.take([(0, 0.5)], 0.0)
+        full._player.take([(0, None, 0.5)], 0.0)
     stored = replace(full.stored, numbering=Numbering(1, 1), decisions={"1-1": DecisionRecord("1-1", 1, 0, 0.0)})
     with pytest.raises(InvalidArgument, match="decisions of an arm must be at most 2"):
         new_site(terms, stored=stored)
