@@ -324,7 +324,9 @@ def as_curl(command):
 def test_the_python_of_the_page(served, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(example.replace("http://127.0.0.1:8400", served.url), {})  # noqa: S102
-    assert capsys.readouterr().out.splitlines() == ["0 none", "none None", "metformin None", "glipizide None"]
+    chosen, *estimates = capsys.readouterr().out.splitlines()
+    assert chosen in {"0 none", "1 metformin", "2 glipizide"}, "whichever arm the urn gives"
+    assert estimates == ["none None", "metformin None", "glipizide None"]
     assert [*served.rewards().values()] == [1.0]
 
 
@@ -356,7 +358,7 @@ def test_the_page_names_every_part_of_the_state():
 def test_the_openapi_document_says_what_every_field_of_the_state_means(served):
     schemas = httpx.get(f"{served.url}/openapi.json", trust_env=False).json()["components"]["schemas"]
     shown = [schema for name, schema in schemas.items() if name.endswith("State")]
-    assert len(shown) == 10
+    assert len(shown) == 14
     assert all(field.get("description") for schema in shown for field in schema["properties"].values())
 
 
