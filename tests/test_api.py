@@ -650,7 +650,7 @@ def test_a_token_that_no_header_can_carry_is_refused(served, token):
 def test_the_state_is_the_agents(served, http):
     before = served.call(lambda driver: driver.state())
     answer = http.get("/v1/state")
-    after = served.call(lambda driver: driver.state())  # the agent looks at its clock once a second
+    after = served.call(lambda driver: driver.state())  # two looks have differed once; why is not known
     assert answer.status_code == 200
     assert SiteState.model_validate_json(answer.content) in (before, after)
 
