@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fedbandit import Client, FedBatch, GossipUCB, InvalidArgument, replay
+from fedbandit.agent.core.arms import BYTES_FOR_STOPS, MAX_ADDED
 from fedbandit.agent.core.board import Board
-from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed, decode
+from fedbandit.agent.core.bulletin import LARGE_BODY, ArmEntry, Bulletin, Signed, decode
 from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.counting import Counting
 from fedbandit.agent.core.decisions import Request, SiteDraws
@@ -26,7 +27,7 @@ from fedbandit.privacy.ledger import AlreadyReleased, Ledger
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.private import ALONE, POOLED
 from fedbandit.rules.strata import length_of_record
-from fedbandit.rules.strata_influence import bounded_record
+from fedbandit.rules.strata_influence import bounded_record, packed, packed_length, unpacked
 from fedbandit.testing.memory_network import MemoryNetwork
 from fedbandit.world import graph
 from live import serving
@@ -126,7 +127,8 @@ def test_each_reward_lies_in_one_release_and_each_release_has_one_draw(seed, cou
     assert sums > 12, "cells alone and pooled sums"
     for entry in site._entries():
         assert entry.row[0] == entry.releases
-        assert len(entry.row) == length_of_record(STRATA)
+        assert len(entry.row) == packed_length(STRATA)
+        assert sum(entry.cells) == entry.decisions
 
 
 def test_nobody_who_looks_changes_what_is_released():
@@ -273,7 +275,8 @@ def test_what_honest_sites_say_counts_bit_for_bit(counts):
     counting = Counting(terms)
     for seed in range(8):
         for entry in honest_entries(terms, seed):
-            assert counting.row(entry) == entry.row
+            assert counting.row(entry) == unpacked(entry.row, STRATA)
+            assert packed(counting.row(entry), STRATA) == entry.row
 
 
 NUMBERS = (0.0, 1.0, -1.0, 1e-300, 1e6, -1e6, 1e300, -1e300, 0.3)
@@ -292,12 +295,12 @@ def test_whatever_a_site_says_moves_no_estimate_beyond_its_bound(counts):
         board = Board("s0", terms)
         for it in honest:
             board.merge(Signed(it.encode(), b"", b""), 1.0)
-        row = tuple(pick.choice(NUMBERS) for _ in range(length_of_record(STRATA)))
+        row = tuple(pick.choice(NUMBERS) for _ in range(packed_length(STRATA)))
         if case % 3 == 0:  # as precise as can be, at the end of the range
-            diagonal = (1e9 if k in (0, 4, 8) else 0.0 for k in range(9))
+            diagonal = (1e9 if k in (0, 2, 5) else 0.0 for k in range(6))
             row = (1.0, 1.0, 1.0, 1.0, *[pick.choice((5e8, -5e8, 1e12))] * 3, *diagonal)
         rewards = pick.choice([0, 30, 10**6, 10**12])
-        liar = ArmEntry("a", row, pick.choice([0, 1, 5, 10**6]), rewards, rewards)
+        liar = ArmEntry("a", row, pick.choice([0, 1, 5, 10**6]), rewards, rewards, cells=(rewards, 0, 0))
         lie = Bulletin(terms.digest(), "liar", 1, 1, 0, decisions=rewards, arms=(liar,))
         assert board.merge(Signed(lie.encode(), b"", b""), 1.0).kind == "new"
         site = new_site(terms, name="s0")
@@ -323,26 +326,67 @@ def test_precisions_that_no_releases_have_count_as_none():
     negative = (1.0, 1.0, 1.0, 3.0, 3.0, 4.0, 5.0, 5.0, 4.0)  # of the pair 5: its square is more than 4 x 4
     assert bounded_record(negative, weights, 1, 100, 100.0) == (0.0, 1.0, 1.0, *[0.0] * 6)
     fine = (1.0, 1.0, 1.0, 3.0, 3.0, 4.0, 2.0, 2.0, 4.0)
-    assert bounded_record((*fine[:6], 3.0, *fine[7:]), weights, 1, 100, 100.0) == fine, "one of each pair counts"
     assert bounded_record(fine, weights, 1, 100, 100.0) == fine
     assert bounded_record(fine, weights, 1, 3, 1.0) == (1.0, 1.0, 1.0, 0.75, 0.75, 1.0, 0.5, 0.5, 1.0), "three"
     wild = bounded_record((1.0, 1.0, 1.0, 1e9, -1e9, 1e6, 0.0, 0.0, 1e6), weights, 1, 10**9, 1.0)
     assert 0.5e6 < wild[3] == -wild[4] < 0.55e6, "a mean at the end of the range, and noise"
 
 
-@pytest.mark.parametrize("levels", [2, 16])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_is_what_its_lower_triangle_says(seed):
+    pick, size = Random(seed), 2 + seed  # noqa: S311
+    half = [[pick.random() for _ in range(size)] for _ in range(size)]
+    matrix = [half[max(s, r)][min(s, r)] for s in range(size) for r in range(size)]
+    record = (*[pick.random() for _ in range(1 + 2 * size)], *matrix)
+    assert len(record) == length_of_record(size)
+    assert len(packed(record, size)) == packed_length(size)
+    assert unpacked(packed(record, size), size) == record
+
+
+@pytest.mark.parametrize("levels", [2, 24])
 def test_bulletins_carry_all_cells(levels):
     """Also of as many strata as there can be."""
-    sizes = {2: {"x": 2}, 16: {"x": 4, "y": 4}}[levels]
+    sizes = {2: {"x": 2}, 24: {"x": 4, "y": 6}}[levels]
     factors = Factors.of({name: [f"{name}{i}" for i in range(n)] for name, n in sizes.items()})
     terms = replace(TERMS, context=factors)
     pick = Random(2)  # noqa: S311
-    row = tuple(pick.uniform(-1e3, 1e3) for _ in range(length_of_record(levels)))
-    entries = tuple(ArmEntry(name, row, 3, 40, 41) for name in ARMS)
+    row = tuple(pick.uniform(-1e3, 1e3) for _ in range(packed_length(levels)))
+    entries = tuple(ArmEntry(name, row, 3, 40, 41, cells=(41,) + (0,) * (levels - 1)) for name in ARMS)
     body = Bulletin(terms.digest(), "north", 1, 1, 0, decisions=123, arms=entries).encode()
-    assert decode(body, terms.num_columns).arms == entries
+    assert decode(body, terms.num_columns, levels).arms == entries
     with pytest.raises(InvalidArgument, match=rf"arms\[0\].row must be a list of {terms.num_columns + 1}"):
-        decode(body, terms.num_columns + 1)
+        decode(body, terms.num_columns + 1, levels)
+    with pytest.raises(InvalidArgument, match=rf"arms\[0\].cells must be a list of {levels + 1}"):
+        decode(body, terms.num_columns, levels + 1)
+    with pytest.raises(InvalidArgument, match=r"arms\[0\] must be a list of 6"):
+        decode(body, terms.num_columns)
+    bad = replace(entries[0], cells=(-1,) + (0,) * (levels - 1))
+    body = Bulletin(terms.digest(), "north", 1, 1, 0, decisions=123, arms=(bad,)).encode()
+    with pytest.raises(InvalidArgument, match=r"arms\[0\].cells must be a whole number from 0"):
+        decode(body, terms.num_columns, levels)
+
+
+def test_the_fullest_bulletin_of_the_most_strata_has_room():
+    """Twenty arms in 24 strata, and as many as can be added: whatever their numbers, a stop still goes out."""
+    factors = Factors.of({"x": [f"x{i}" for i in range(4)], "y": [f"y{i}" for i in range(6)]})
+    arms = tuple(f"arm {i}" for i in range(20))
+    terms = replace(TERMS, context=factors, arms=arms)
+    row = (-1.2345678901234567e-300,) * terms.num_columns
+    cells = (10**12,) * factors.num_strata
+    entries = tuple(
+        ArmEntry(name, row, 10**12, 10**12, 10**12, 10**6, cells)
+        for name in (*arms, *("\N{SNOWMAN}" * 64 + str(k) for k in range(MAX_ADDED)))
+    )
+    body = Bulletin(terms.digest(), "north", 1, 1, 0, decisions=10**12, arms=entries).encode()
+    assert len(body) + terms.room_for_changes <= LARGE_BODY
+    assert terms.room_for_changes >= 2 * BYTES_FOR_STOPS
+
+
+def test_a_site_whose_cells_do_not_add_up_is_named():
+    liar = replace(_entries_of(TERMS, 0)[0], cells=(1, 2, 3))
+    board = Board("s0", TERMS)
+    board.merge(Signed(Bulletin(TERMS.digest(), "liar", 1, 1, 0, decisions=900, arms=(liar,)).encode(), b"", b""), 1.0)
+    assert board.oddities(2.0)["liar"] == (f"a: its decisions by stratum add up to 6, not {liar.decisions}",)
 
 
 # ---------------------------------------------------------------- terms
@@ -353,10 +397,6 @@ def test_bulletins_carry_all_cells(levels):
     [
         ({"context": None}, r"policy.context must be ignore unless \[federation.context\] names factors"),
         ({"policy": FedBatch(1.0, context="separate")}, "policy.context must be strata, or ignore, not 'separate'"),
-        (
-            {"context": Factors.of({"x": list("abcdef"), "y": list("uvw")})},
-            "policy.context must be ignore with more than 16 strata",
-        ),
         ({"guardrails": Guardrails("a", 0.1)}, 'guardrails must be left out where policy.context is "strata"'),
     ],
 )

@@ -7,11 +7,12 @@ it one of many (``rules.strata``).
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import NamedTuple
 
 from fedbandit.rules.influence import clamped, wide_quantile
 from fedbandit.rules.strata import length_of_record, place_of_precision, place_of_score
 
-__all__ = ["ROUNDING", "bounded_record", "mean_of_record"]
+__all__ = ["ROUNDING", "bounded_record", "mean_in_stratum", "mean_of_record", "packed", "packed_length", "unpacked"]
 
 ROUNDING = 1e-9
 """By which honest numbers may exceed a bound, relatively."""
@@ -20,6 +21,30 @@ SMALLEST_EIGENVALUE = 0.1
 """Of Sg^-1 it is above 0.4: a precision with none below minus this can be inverted together with it."""
 
 Record = tuple[float, ...]
+
+
+# ---------------------------------------------------------------- as it is sent
+
+
+def packed_length(size: int) -> int:
+    """How many numbers are sent of a record: of the precision, which is symmetric, the lower triangle alone."""
+    return 1 + 2 * size + size * (size + 1) // 2
+
+
+def packed(record: Sequence[float], size: int) -> Record:
+    """What is sent of a record."""
+    triangle = (record[place_of_precision(size, s, r)] for s in range(size) for r in range(s + 1))
+    return *record[: 1 + 2 * size], *triangle
+
+
+def unpacked(row: Sequence[float], size: int) -> Record:
+    """The record of which this was sent."""
+    start = 1 + 2 * size
+    pairs = ((max(s, r), min(s, r)) for s in range(size) for r in range(size))
+    return *row[:start], *(row[start + s * (s + 1) // 2 + r] for s, r in pairs)
+
+
+# ---------------------------------------------------------------- what counts
 
 
 def bounded_record(
@@ -34,7 +59,7 @@ def bounded_record(
     """
     size = len(weights)
     nothing = (0.0, *weights, *[0.0] * (length_of_record(size) - 1 - size))
-    matrix = [[record[place_of_precision(size, max(s, r), min(s, r))] for r in range(size)] for s in range(size)]
+    matrix = [[record[place_of_precision(size, s, r)] for r in range(size)] for s in range(size)]
     total = sum(map(sum, matrix))
     if releases == 0 or not total > 0.0 or min(map(min, matrix)) < 0.0:
         return nothing
@@ -76,5 +101,30 @@ def mean_of_record(record: Sequence[float], size: int) -> tuple[float, float]:
     Releases weigh 1 / v, so strata weigh as much as is known of them.
     """
     score = sum(record[place_of_score(size, s)] for s in range(size))
-    precision = sum(record[place_of_precision(size, max(s, r), min(s, r))] for s in range(size) for r in range(size))
+    precision = sum(record[place_of_precision(size, s, r)] for s in range(size) for r in range(size))
     return (0.5 + score / precision, 1.0 / precision) if precision > 0.0 else (0.0, 0.0)
+
+
+class StratumMean(NamedTuple):
+    """What a site has released of an arm in a stratum.
+
+    * ``mean``: 0 to 1 in the range, as far as noise lets it; ``variance``: its own
+    * ``part``: how much of it is patients of the stratum: the rest lie in the same pooled sums
+    """
+
+    mean: float
+    variance: float
+    part: float
+
+
+def mean_in_stratum(record: Sequence[float], s: int, size: int) -> StratumMean | None:
+    """The mean of all releases of an arm in which a stratum is, each by its share w and its precision 1 / v.
+
+    With e_s = sum w (y - 1/2) / v and sum_r L_sr = sum w / v it is 1/2 + e_s over that; its variance is L_ss over the
+    square of that, for L_ss = sum w^2 / v. None: there is no such release.
+    """
+    whole = sum(record[place_of_precision(size, s, r)] for r in range(size))
+    own = record[place_of_precision(size, s, s)]
+    if not (whole > 0.0 and own > 0.0):
+        return None
+    return StratumMean(0.5 + record[place_of_score(size, s)] / whole, own / (whole * whole), min(own / whole, 1.0))

@@ -234,7 +234,7 @@ class Board:
         return self._merge(held)
 
     def _read(self, signed: Signed, since: float) -> Held:
-        bulletin = decode(signed.body, self._counting.num_columns)
+        bulletin = decode(signed.body, self._terms.num_columns, self._terms.num_strata)
         if bulletin.federation != self._terms.digest():
             raise InvalidArgument("federation", bulletin.federation, "the hash of the terms of this site")
         if len(bulletin.arms) > self._most_arms:

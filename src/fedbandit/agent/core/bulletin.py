@@ -35,7 +35,7 @@ Place = tuple[int, int]
 NOWHERE: Place = (0, 0)
 """Before every bulletin."""
 
-MAX_BODY, LARGE_BODY = 128 * 1024, 960 * 1024
+MAX_BODY, LARGE_BODY = 128 * 1024, 1280 * 1024
 """The most bytes of a bulletin; the second where arms have long rows, one number for each pair of strata."""
 
 LONG_ROW = 7
@@ -77,6 +77,7 @@ class ArmEntry:
     * ``releases``: how often it has released; ``rewards``: how many rewards they hold
     * ``decisions``: how often it has given the arm
     * ``history``: how many of these, and of their rewards, are of before the federation (``core.history``)
+    * ``cells``: the decisions by stratum; empty where the policy is told of none
     """
 
     name: str
@@ -85,6 +86,7 @@ class ArmEntry:
     rewards: int
     decisions: int
     history: int = 0
+    cells: tuple[int, ...] = ()
 
     @property
     def patients(self) -> int:
@@ -153,7 +155,7 @@ class Bulletin:
             self.opened,
             self.answers,
             self.decisions,
-            [(it.name, it.row, it.releases, it.rewards, it.decisions, it.history) for it in self.arms],
+            [_as_list(it) for it in self.arms],
             [(it.version, it.kind, it.arm, it.at, it.lifts, it.reason) for it in self.changes],
             {name: self.receipts[name] for name in sorted(self.receipts)},
             self.software,
@@ -170,12 +172,17 @@ class Bulletin:
         return body
 
 
+def _as_list(it: ArmEntry) -> tuple[object, ...]:
+    counts = it.releases, it.rewards, it.decisions, it.history
+    return (it.name, it.row, *counts, it.cells) if it.cells else (it.name, it.row, *counts)
+
+
 def most_bytes(num_columns: int) -> int:
     """Of a bulletin whose rows have so many numbers."""
     return MAX_BODY if num_columns < LONG_ROW else LARGE_BODY
 
 
-def room_for_changes(names: Sequence[str], num_columns: int) -> int:
+def room_for_changes(names: Sequence[str], num_columns: int, num_strata: int = 0) -> int:
     """The bytes that a site's changes may have in its bulletin, beside the fullest entries of these arms and of others.
 
     Refuses arms that leave too few: a bulletin that is too long is never sent, and nobody would learn of a stop.
@@ -183,7 +190,8 @@ def room_for_changes(names: Sequence[str], num_columns: int) -> int:
     for k, name in enumerate(names):
         if not 0 < len(name) <= MAX_ARM or any("\ud800" <= letter <= "\udfff" for letter in name):
             raise InvalidArgument(f"arms[{k}]", name, f"a name of 1 to {MAX_ARM} characters")
-    entry = _LONGEST_NUMBER * num_columns + 3 * (len(str(MAX_COUNT)) + 1) + len(str(MAX_HISTORY)) + 9
+    counts = (3 + num_strata) * (len(str(MAX_COUNT)) + 1) + len(str(MAX_HISTORY))
+    entry = _LONGEST_NUMBER * num_columns + counts + (12 if num_strata else 9)
     left = most_bytes(num_columns) - _REST - MAX_ADDED * (entry + 4 * MAX_ARM_NAME) - 2 * BYTES_FOR_STOPS
     size = sum(entry + len(_encode(name).encode()) for name in names)
     if size > left:
@@ -215,8 +223,8 @@ class Signed:
 # ---------------------------------------------------------------- what strangers send
 
 
-def decode(body: bytes, num_columns: int) -> Bulletin:
-    """The bulletin of these bytes; ``num_columns``: how many numbers a row of the page has."""
+def decode(body: bytes, num_columns: int, num_strata: int = 0) -> Bulletin:
+    """The bulletin of these bytes; ``num_columns``: how many numbers a row has, for so many strata."""
     if len(body) > (most := most_bytes(num_columns)):
         raise InvalidArgument("bulletin", f"{len(body)} bytes", f"at most {most} bytes")
     try:
@@ -248,7 +256,7 @@ def decode(body: bytes, num_columns: int) -> Bulletin:
         opened=_place("opened", it["opened"]),
         answers=answers,
         decisions=_whole("decisions", it["decisions"], MAX_COUNT),
-        arms=_entries(it["arms"], num_columns),
+        arms=_entries(it["arms"], num_columns, num_strata),
         changes=_changes(it["changes"], site),
         receipts=_receipts(it["receipts"], site),
         software=_text("software", it["software"], MAX_TEXT),
@@ -296,10 +304,10 @@ def _place(argument: str, value: object) -> Place:
 _COUNTS = ("releases", MAX_COUNT), ("rewards", MAX_COUNT), ("decisions", MAX_COUNT), ("history", MAX_HISTORY)
 
 
-def _entries(value: object, num_columns: int) -> tuple[ArmEntry, ...]:
+def _entries(value: object, num_columns: int, num_strata: int) -> tuple[ArmEntry, ...]:
     entries: list[ArmEntry] = []
     for k, entry in enumerate(_list("arms", value)):
-        name, row, releases, rewards, decisions, history = _list(f"arms[{k}]", entry, 6)
+        name, row, releases, rewards, decisions, history, *more = _list(f"arms[{k}]", entry, 7 if num_strata else 6)
         if type(name) is not str or not 0 < len(name) <= MAX_ARM:
             raise InvalidArgument(f"arms[{k}].name", name, f"a name of at most {MAX_ARM} characters")
         for x in _list(f"arms[{k}].row", row, num_columns):
@@ -308,7 +316,12 @@ def _entries(value: object, num_columns: int) -> tuple[ArmEntry, ...]:
         for n, (what, most) in zip((releases, rewards, decisions, history), _COUNTS, strict=True):
             if type(n) is not int or not 0 <= n <= most:  # hardly ever: no name is made for nothing
                 _whole(f"arms[{k}].{what}", n, most)
-        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions, history))
+        cells = (
+            [_whole(f"arms[{k}].cells", n, MAX_COUNT) for n in _list(f"arms[{k}].cells", more[0], num_strata)]
+            if more
+            else ()
+        )
+        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions, history, tuple(cells)))
     if len({it.name for it in entries}) < len(entries):
         raise InvalidArgument("arms", f"{len(entries)} entries", "entries of different arms")
     return tuple(entries)

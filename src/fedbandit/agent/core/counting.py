@@ -23,7 +23,8 @@ from fedbandit.rules import batch, influence, proved
 from fedbandit.rules.gossip import LEAST_WEIGHT
 from fedbandit.rules.guardrail import MeanOfReleases
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
-from fedbandit.rules.strata_influence import bounded_record
+from fedbandit.rules.strata import length_of_record
+from fedbandit.rules.strata_influence import bounded_record, unpacked
 
 Row = tuple[float, ...]
 
@@ -95,7 +96,9 @@ class Counting:
         """Nothing is computed yet."""
         policy = terms.policy
         self._terms, self._page = terms, terms.page_terms
-        self.num_strata, self.num_columns = terms.num_strata, terms.num_columns
+        self.num_strata = terms.num_strata
+        self.num_columns = length_of_record(self.num_strata) if self.num_strata else terms.num_columns
+        """Of a row that counts; a bulletin has the lower triangle of a precision alone."""
         self.columns = _names_of_record(terms) if self.num_strata else terms.page.published_names
         self.draws_noise = terms.page.noise_due is not None
         """Whether releases hide rewards: then none may be drawn twice."""
@@ -159,6 +162,8 @@ class Counting:
 
     def said(self, entry: ArmEntry) -> Row:
         """The row as an honest site would have it; before the first release only the weight matters."""
+        if self.num_strata:
+            return unpacked(entry.row, self.num_strata)
         if entry.releases > 0 or not self.has_weights:
             return entry.row
         return 0.0, 0.0, entry.row[WEIGHT]
@@ -171,7 +176,7 @@ class Counting:
         if self._terms.counted == "patients" and total > self._terms.largest_rate * (1.0 + ROUNDING):
             weights = [it * self._terms.largest_rate / total for it in weights]
         releases, most = min(entry.releases, MOST_RELEASES), page.width * page.width / page.least_variance
-        return bounded_record(entry.row, weights, releases, entry.rewards, most)
+        return bounded_record(unpacked(entry.row, self.num_strata), weights, releases, entry.rewards, most)
 
     def _mean_said(self, entry: ArmEntry) -> float:
         return entry.row[0] / self._page.share if self._is_proved else entry.row[MEAN]

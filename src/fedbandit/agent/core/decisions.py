@@ -645,7 +645,7 @@ class Decisions:
         n_max: Sequence[int],
     ) -> list[tuple[Choice, Certain | None]]:
         """An arm for each draw, and why it was certain; all of them are counted as tried, or none."""
-        name, tried = self._requests.newest_of(subject) if subject else None, self._player.me.tried
+        name = self._requests.newest_of(subject) if subject else None
         kept = None if name is None else self._stored.decisions[name].arm
         num_arms = self._player.num_arms if allowed is None else len(allowed)
         chosen: list[tuple[Choice, Certain | None]] = []
@@ -657,11 +657,11 @@ class Decisions:
                 else:
                     one = choice(self._terms, self._player, n_max, draws, allowed, stratum)
                 kept = one.arm if subject else None
-                tried[one.arm] += 1
+                self._player.hand_out(one.arm, stratum)
                 chosen.append((one, _why_certain(one, num_arms, is_kept)))
         except BaseException:
             for one, _ in chosen:
-                tried[one.arm] -= 1
+                self._player.hand_out(one.arm, stratum, -1)
             raise
         return chosen
 
@@ -687,7 +687,7 @@ class Decisions:
         now = self.tick(at)
         cancelled = replace(decision, cancelled=True)
         self._stored.apply([cancelled])
-        self._player.me.tried[decision.arm] -= 1
+        self._player.hand_out(decision.arm, decision.stratum, -1)
         self.slots.remove(cancelled)
         has_none = self._terms.reward_window == 0.0 and not is_held
         due = self.slots.take_due(now, MAX_SETTLED) if has_none else []  # what has waited for it

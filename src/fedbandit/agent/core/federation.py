@@ -31,7 +31,7 @@ from fedbandit.policies.protocol import ARMS, Count, Page, Setting, page_on
 from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.privacy.mechanism import Mechanism, levels_of, setting_in_steps, terms_in_steps
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
-from fedbandit.rules.strata import length_of_record
+from fedbandit.rules.strata_influence import packed_length
 from fedbandit.shares import Shares
 from fedbandit.testing.admission import admit, check_choices, claimed_epsilon, small
 from fedbandit.testing.dry_run import dry_run
@@ -54,9 +54,6 @@ __all__ = [
 
 
 AVERAGED = (("theta",), ("value", "weight"))
-
-MOST_STRATA = 16
-"""That a policy at live sites may tell apart; more may be recorded."""
 
 SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
@@ -378,9 +375,6 @@ class Federation:
             raise InvalidArgument("policy.context", context, "strata, or ignore", hint)
         if self.context is None:
             raise InvalidArgument("policy.context", context, "ignore unless [federation.context] names factors")
-        if self.context.num_strata > MOST_STRATA:
-            accepted = f"ignore with more than {MOST_STRATA} strata: their records have no room in a bulletin"
-            raise InvalidArgument("policy.context", f"{context!r} of {self.context.num_strata}", accepted)
         if self.guardrails is not None:
             accepted = 'left out where policy.context is "strata"'
             raise InvalidArgument("guardrails", self.guardrails, accepted, "No bound of pooled releases is proved.")
@@ -408,8 +402,8 @@ class Federation:
 
     @property
     def num_columns(self) -> int:
-        """How many numbers a site publishes of an arm."""
-        return length_of_record(self.num_strata) if self.num_strata else len(self.page.published_names)
+        """How many numbers a bulletin has of what a site has released of an arm."""
+        return packed_length(self.num_strata) if self.num_strata else len(self.page.published_names)
 
     def stratum(self, context: Mapping[str, str | None] | None) -> int | None:
         """The stratum of a patient of whom this is known; None where the terms have no factors."""
@@ -422,7 +416,7 @@ class Federation:
     @cached_property
     def room_for_changes(self) -> int:
         """The bytes that a site's changes of arms may have in its bulletin."""
-        return room_for_changes(self.arms, self.num_columns)
+        return room_for_changes(self.arms, self.num_columns, self.num_strata)
 
     @property
     def missing_reward(self) -> float:

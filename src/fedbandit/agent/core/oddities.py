@@ -66,6 +66,8 @@ def _of_entry(counting: Counting, entry: ArmEntry, row: Row) -> Iterator[str]:
     """What an entry says that no site with these terms publishes."""
     if (rewards := counting.rewards_of(entry)) is not None and rewards != entry.rewards:
         yield f"{entry.releases} releases hold {rewards} rewards, not {entry.rewards}"
+    if entry.cells and (cells := sum(entry.cells)) != entry.decisions:
+        yield f"its decisions by stratum add up to {cells}, not {entry.decisions}"
     for name, said, counts in zip(counting.columns, counting.said(entry), row, strict=True):
         if said != counts:
             yield f"its {name} counts as {counts:.6g} instead of {said:.6g}"

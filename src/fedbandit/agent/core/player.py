@@ -18,6 +18,7 @@ from fedbandit.privacy.noise import NoiseSource, from_grid
 from fedbandit.rules.radius import deviation
 from fedbandit.rules.releases import mean_of_heard
 from fedbandit.rules.strata import DRAWN
+from fedbandit.rules.strata_influence import packed
 
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
@@ -42,8 +43,11 @@ class Player:
         self._own.restore(stored.known, stored.released)
         self.me, self.num_agents = self._own.me, federation.most_agents
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
+        self.cells = [list[int](self.me.cells[k]) if self.num_strata else [] for k in range(num_arms)]
+        """Of each arm its decisions by stratum; empty where the page is told of none."""
         for decision in stored.decisions.values():
-            self.me.tried[decision.arm] += decision.is_open
+            if decision.is_open:
+                self.hand_out(decision.arm, decision.stratum)
         most = federation.max_pulls
         if most is not None and max(self.me.tried) > most:  # ``decide`` leaves room for each: a file was changed
             raise InvalidArgument("decisions of an arm", max(self.me.tried), f"at most {most}: policy.horizon's")
@@ -66,6 +70,12 @@ class Player:
 
     # ---------------------------------------------------------------- what the site owns
 
+    def hand_out(self, arm: int, stratum: int | None, decisions: int = 1) -> None:
+        """The arm was given to a patient of this stratum; with -1 it was not."""
+        self.me.tried[arm] += decisions
+        if self.num_strata and stratum is not None:
+            self.cells[arm][stratum] += decisions
+
     @property
     def rewards(self) -> tuple[int, ...]:
         """How many rewards of each arm were taken, released or not; defaults are among them."""
@@ -84,8 +94,12 @@ class Player:
     def entries(self, names: Sequence[str]) -> tuple[ArmEntry, ...]:
         """What the site's bulletin says of its arms."""
         past = [self._history.get(k, 0) for k in range(self.num_arms)]
-        each = zip(names, self.releases, self.released, self.me.tried, past, strict=True)
-        return tuple(ArmEntry(name, self._own.published(k), *counts) for k, (name, *counts) in enumerate(each))
+        each = zip(names, self.releases, self.released, self.me.tried, past, map(tuple, self.cells), strict=True)
+        return tuple(ArmEntry(name, self._row(k), *counts) for k, (name, *counts) in enumerate(each))
+
+    def _row(self, arm: int) -> Row:
+        row = self._own.published(arm)
+        return packed(row, self.num_strata) if self.num_strata else row
 
     @property
     def rate(self) -> float:

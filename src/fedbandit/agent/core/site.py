@@ -64,7 +64,7 @@ from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
 from fedbandit.rules.belief import is_sure
 from fedbandit.rules.releases import VARIANCE, WEIGHT
-from fedbandit.rules.strata_influence import mean_of_record
+from fedbandit.rules.strata_influence import mean_of_record, unpacked
 
 PUBLISHED_EVERY = 1.0
 """Seconds between two own bulletins, but for releases and changes of arms."""
@@ -120,13 +120,13 @@ class Site:
         last = BoardRow(name, tuple(KeptBulletin(it, 0.0) for it in written))
         self.board = Board(name, terms, [*stored.board.values(), last])
         """The bulletins of all sites."""
-        own = None if stored.own is None else decode(stored.own.body, terms.num_columns)
+        own = None if stored.own is None else self._read(stored.own)
         self.board.exclude(stored.excluded)
         self.board.refuse([it for it in refused if it != name])
         self._take_over(stored)
         self.presence.begin(stored, own, self._releases_by_name, self._has_conflict)
         for signed in self.board.kept(name) if self.run else ():
-            it = decode(signed.body, terms.num_columns)
+            it = self._read(signed)
             if stored.doubtful is not None and signed == stored.doubtful.signed:
                 self.presence.made(it.place, signed.digest)
             elif signed != stored.own:  # it came before a restart
@@ -140,6 +140,9 @@ class Site:
         self._acknowledge(self.board.sites)
         self._last = {it: held.bulletin for it in self.board.sites if (held := self.board.held(it)) is not None}
         self._is_urgent = own is None or self._rows_of(own.arms) != self._rows_of(self._entries())
+
+    def _read(self, signed: Signed) -> Bulletin:
+        return decode(signed.body, self.terms.num_columns, self.terms.num_strata)
 
     def _take_over(self, stored: Stored) -> None:
         self._arms = Arms.of(self.terms.arms, stored.arm_changes)
@@ -214,7 +217,8 @@ class Site:
     def _mean(self, it: ArmEntry) -> float:
         """Of a row that begins with a mean, or with a value that the second number weighs; or of a record of strata."""
         if self.terms.num_strata:
-            mean, _ = mean_of_record(it.row, self.terms.num_strata)
+            size = self.terms.num_strata
+            mean, _ = mean_of_record(unpacked(it.row, size), size)
             return from_grid(GRID * mean, self.terms.low, self.terms.high)
         steps = it.row[0] if len(it.row) in (1, 3) else it.row[0] / it.row[1]
         return from_grid(steps, self.terms.low, self.terms.high)
@@ -648,7 +652,7 @@ class Site:
         if own is None or self.run == 0:
             return True
         is_newest = own.signed.digest == signed.digest
-        it = own.bulletin if is_newest else decode(signed.body, self.terms.num_columns)
+        it = own.bulletin if is_newest else self._read(signed)
         return not self.presence.is_withheld(it, signed.digest, self.neighbours)
 
     def receive_have(self, by: str, have: Have) -> Step[bool]:

@@ -24,7 +24,7 @@ from fedbandit.policies.registry import label_of
 from fedbandit.privacy.noise import GRID, from_grid
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
-from fedbandit.rules.strata_influence import mean_of_record
+from fedbandit.rules.strata_influence import mean_of_record, unpacked
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -425,7 +425,7 @@ def _member_arm(site: Site, entry: ArmEntry) -> models.MemberArm:
     mean = None
     if entry.releases > 0:
         if terms.num_strata:
-            steps = GRID * mean_of_record(row, terms.num_strata)[0]
+            steps = GRID * mean_of_record(unpacked(row, terms.num_strata), terms.num_strata)[0]
         else:
             steps = row[MEAN] if len(row) in (1, 3) else ratio(row[0], row[1])
         mean = from_grid(steps, terms.low, terms.high)
