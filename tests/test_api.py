@@ -658,8 +658,11 @@ def test_the_state_is_the_agents(served, http):
 def test_metrics_agree_with_the_state(tmp_path):
     terms = replace(TERMS, policy=FedBatch(2.0, first_batch=1))
     with serving(tmp_path, terms=terms) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
-        for value in (0.25, 0.5, 0.5, 1.0):
-            put_reward(http, decide(http), f'{{"value": {value}}}')
+        given = []  # unknown arms are drawn at random: it goes on until each has a reward
+        while len(set(given)) < terms.num_arms:
+            told = http.post("/v1/decisions").json()
+            put_reward(http, told["id"], '{"value": 0.5}')
+            given.append(told["arm"])
         decide(http)
         put_reward(http, "unknown", '{"value": 1}')
         agent.hear(bulletin_of("east", terms))
@@ -676,9 +679,9 @@ def test_metrics_agree_with_the_state(tmp_path):
         for sample in family.samples:
             seen[(sample.name, *sample.labels.values())] = sample.value
 
-    assert seen[("fedbandit_decisions_total",)] == state.decisions.handed_out == 5
+    assert seen[("fedbandit_decisions_total",)] == state.decisions.handed_out == len(given) + 1
     assert seen[("fedbandit_decisions_pending",)] == state.decisions.pending == 1
-    assert seen[("fedbandit_decisions_remembered",)] == state.decisions.remembered == 5
+    assert seen[("fedbandit_decisions_remembered",)] == state.decisions.remembered == len(given) + 1
     assert seen[("fedbandit_privacy_epsilon",)] == 2.0
     assert seen[("fedbandit_ready",)] == 1.0
     assert seen[("fedbandit_warnings", "terms")] == len(state.warnings_of_terms) == 1.0  # without certificates
@@ -715,8 +718,8 @@ def test_metrics_agree_with_the_state(tmp_path):
     info = families["fedbandit_agent_info"].samples[0].labels
     assert info["federation_digest"] == state.federation.digest
     assert info["version"] == state.version
-    assert seen[("fedbandit_decide_duration_seconds_count",)] == 5.0
-    assert seen[("fedbandit_reward_duration_seconds_count",)] == 5.0  # the refused one took its time too
+    assert seen[("fedbandit_decide_duration_seconds_count",)] == len(given) + 1
+    assert seen[("fedbandit_reward_duration_seconds_count",)] == len(given) + 1  # the refused one took its time too
     assert seen[("process_open_fds",)] > 0
 
 
