@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 from fedbandit import FedBatch, InvalidArgument, Shares
 from fedbandit.agent.core.federation import Federation
 from fedbandit.cli import app
-from fedbandit.evaluation import Log, LogError, LoggedDecision, evaluate, read_log, target
+from fedbandit.evaluation import Log, LogError, LoggedDecision, by_stratum, evaluate, read_log, target
 from fedbandit.evaluation.estimates import usable
 from fedbandit.evaluation.exports import bandit_feedback, vowpal_wabbit, write_vowpal_wabbit
 from fedbandit.evaluation.target import TargetError
@@ -109,6 +110,19 @@ def test_the_real_vowpal_wabbit_reads_our_file(tmp_path):
     ):
         assert labels[0] == pytest.approx([arm + 1, -reward, propensity], rel=1e-6), "it keeps 32 bits"
         assert sorted(it[0] - 1 for it in labels) == list(eligible or [arm])
+
+
+@pytest.mark.slow
+def test_the_real_vowpal_wabbit_says_what_ips_says(tmp_path):
+    """Its own inverse propensity scoring of each arm, on the lines that we write; it keeps 32 bits."""
+    log = read_log(golden.SITE_LOG)
+    used = usable(log, target("uniform", log.arms))
+    write_vowpal_wabbit(tmp_path / "log.vw", used)
+    given = [[1.0 / p * (arm == k) for arm, p in zip(used.arms, used.propensities, strict=True)] for k in range(3)]
+    ours = [off_policy.mean(off_policy.weighted(weights, used.rewards)) for weights in given]
+    assert json.loads(golden.peer("values", str(tmp_path / "log.vw"), "3")) == pytest.approx(ours, rel=1e-5)
+    for arm in ("metformin", "insulin"):  # eligible in every decision
+        assert evaluate(log, f"always {arm}")["ips"].value == pytest.approx(ours[log.arms.index(arm)], rel=1e-12)
 
 
 def test_the_file_for_vowpal_wabbit():
@@ -300,10 +314,32 @@ def test_a_log_with_contexts_tells_what_each_stratum_would_have_gained(tmp_path)
     for name in ("ips", "snips", "dr"):
         assert abs(right[name].value - 0.9) < 5 * 0.9 / 1000**0.5, name
         assert right[name].low < 0.9 < right[name].high
+    strata = by_stratum(log, by_age(tmp_path, text))
+    assert list(strata) == [(("age", "old"),), (("age", "young"),)]
+    for it in strata.values():
+        assert it["dr"].low < 0.9 < it["dr"].high
+    file = tmp_path / "log.jsonl"
+    said = invoke(file, "--policy", "uniform").stdout
+    assert said.count("age old") == said.count("age young") == 1, "each stratum by itself, once for the policy"
+    right_dr, without = right["dr"], evaluate(Log(log.arms, tuple(replace(it, context=()) for it in log.decisions)),
+                                              target("uniform", log.arms))["dr"]  # fmt: skip
+    both = evaluate(log, "uniform")["dr"]
+    assert both.high - both.low < 0.98 * (without.high - without.low), "what is expected in a stratum is nearer"
+    assert right_dr.low < 0.9 < right_dr.high
     blind = evaluate(log, f"always {log.arms[0]}")
     assert abs(blind["snips"].value - 0.55) < 5 * 0.5 / 1000**0.5
     used = usable(log, target("uniform", log.arms))
     assert vowpal_wabbit(used).splitlines()[0].endswith(f"| age={rows[0]['context']['age']}")
+
+
+def test_a_stratum_of_which_nothing_can_be_told_is_left_out():
+    old, young = (("age", "old"),), (("age", "young"),)
+    rows = [LoggedDecision(k % 2, 0.5, 1.0, context=old) for k in range(60)]
+    rows += [LoggedDecision(k % 2, 1.0, 1.0, context=young) for k in range(60)]
+    log = Log(("a", "b"), tuple(rows))
+    assert list(by_stratum(log, "uniform")) == [old]
+    with pytest.raises(InvalidArgument, match=r"reward must be from 0 to 0.5"):
+        by_stratum(log, "uniform", reward_range=(0.0, 0.5))
 
 
 @pytest.mark.parametrize("context", ["old", ["old"], {"age": 70}])

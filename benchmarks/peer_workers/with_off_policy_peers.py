@@ -2,9 +2,10 @@
 
     python with_off_policy_peers.py estimates FILE.npz   its estimates, from a dictionary as bandit_feedback makes it
     python with_off_policy_peers.py labels FILE ARMS     the costs of each line as Vowpal Wabbit has read them
+    python with_off_policy_peers.py values FILE ARMS     what it says of a policy that always gives each arm, by ips
     python with_off_policy_peers.py data FILE.npz ROWS   its own data and its estimates on them; 0: all rows
 
-The first two print JSON.
+The first three print JSON.
 """
 
 import json
@@ -90,10 +91,29 @@ def labels(path: str, arms: int) -> list[list[list[float]]]:
     return read
 
 
+def values(path: str, arms: int) -> list[float]:
+    """The mean reward of each arm, by Vowpal Wabbit's own inverse propensity scoring."""
+    from vowpalwabbit import Workspace
+
+    found: list[float] = []
+    for arm in range(1, arms + 1):
+        vw, count = Workspace(f"--cb {arms} --eval --cb_type ips --quiet"), 0
+        with open(path, encoding="ascii") as lines:  # noqa: PTH123
+            for line in lines:
+                example = vw.parse(f"{arm} {line}")  # with --eval the policy's action comes first
+                vw.learn(example)
+                vw.finish_example(example)
+                count += 1
+        found.append(-vw.get_sum_loss() / count)
+    return found
+
+
 if __name__ == "__main__":
     what, file, *more = sys.argv[1:]
     if what == "labels":
         print(json.dumps(labels(file, int(more[0]))))
+    elif what == "values":
+        print(json.dumps(values(file, int(more[0]))))
     else:
         import numpy as np
 

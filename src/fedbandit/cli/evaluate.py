@@ -11,6 +11,7 @@ from fedbandit.cli.errors import errors_exit_with_2
 
 if TYPE_CHECKING:
     from fedbandit.evaluation import Estimate, Evaluation
+    from fedbandit.evaluation.log import Context
 
 _WIDTH = 100  # of the words
 
@@ -47,8 +48,8 @@ def evaluate(
 
     The log's propensities say how likely each arm was. What is assumed, and how to read it: docs/evaluate.md.
     """
+    from fedbandit.evaluation import by_stratum, read_log, target
     from fedbandit.evaluation import evaluate as evaluated
-    from fedbandit.evaluation import read_log, target
     from fedbandit.evaluation.estimates import usable
     from fedbandit.evaluation.exports import bandit_feedback, write_obp, write_vowpal_wabbit
 
@@ -62,6 +63,9 @@ def evaluate(
     except InvalidArgument as error:
         raise InvalidArgument(_OPTIONS.get(error.argument, error.argument), *_rest(error)) from None
     _print(found, level, len(read.decisions))
+    if read.factors:
+        given = level, (low, high), default_reward
+        _print_strata([(it.name, by_stratum(read, it, *given)) for it in targets], level)
     if obp is not None:
         write_obp(obp, bandit_feedback(read, targets[0], (low, high), default_reward))
         typer.echo(f"wrote {obp}")
@@ -108,6 +112,23 @@ def _print(found: "list[Evaluation]", level: float, num_decisions: int) -> None:
     for it in found:
         for warning in it.warnings:
             typer.echo(fill(f"{it.policy}: {warning}", _WIDTH))
+
+
+def _print_strata(found: "list[tuple[str, dict[Context, Evaluation]]]", level: float) -> None:
+    """The doubly robust estimate in each stratum, beside what was gained there."""
+    from fedbandit.cli.tables import print_table
+    from fedbandit.evaluation.estimates import FEW
+
+    rows: list[list[str]] = []
+    for name, strata in found:
+        for context, it in strata.items():
+            label = ", ".join(f"{factor} {value}" for factor, value in context) or "nothing known"
+            few = "few" if it.effective < FEW else ""
+            value, interval, _ = _numbers(it["dr"])
+            sizes = f"{it.decisions:,}", f"{it.effective:,.0f}"
+            rows.append([name, label, value, interval, *sizes, f"{it.logged.value:.4f}", few])
+    headings = ["", "stratum", "doubly robust", f"{100 * level:g} % interval", "used", "effective", "as logged", ""]
+    print_table("In each stratum by itself", headings, rows)
 
 
 def _numbers(it: "Estimate") -> list[str]:

@@ -1,6 +1,6 @@
 """What another policy would have gained, estimated from a site's log: docs/evaluate.md."""
 
-from fedbandit.evaluation.estimates import Estimate, Evaluation, evaluate
+from fedbandit.evaluation.estimates import Estimate, Evaluation, by_stratum, evaluate
 from fedbandit.evaluation.log import Log, LogError, LoggedDecision, read_log
 from fedbandit.evaluation.target import Target, target
 
@@ -11,6 +11,7 @@ __all__ = [
     "LogError",
     "LoggedDecision",
     "Target",
+    "by_stratum",
     "evaluate",
     "read_log",
     "target",

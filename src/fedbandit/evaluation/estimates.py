@@ -6,6 +6,7 @@ out then depends on what was known before the arm was drawn, and not on the outc
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import fsum, sqrt
 from operator import mul
@@ -16,10 +17,13 @@ from fedbandit.evaluation.log import DETERMINISTIC, Context, Log, LoggedDecision
 from fedbandit.evaluation.target import Target, target
 from fedbandit.rules import off_policy
 
-__all__ = ["FEW", "Estimate", "Evaluation", "Used", "evaluate", "usable"]
+__all__ = ["FEW", "Estimate", "Evaluation", "Used", "by_stratum", "evaluate", "usable"]
 
 FEW = 50.0
 """Effective decisions below which Student's interval is not to be relied on."""
+
+PRIOR = 4.0
+"""Rewards that an arm's mean over all counts as, where its mean in one context is expected."""
 
 _MANY_MISSING = 0.05
 
@@ -116,7 +120,7 @@ def usable(log: Log, policy: Target, default_reward: float | None = None) -> Use
         used.chances.append(chances)
         used.contexts.append(it.context)
     if not used.arms:
-        raise InvalidArgument(
+        raise _NothingToTell(
             "log", "; ".join(_in_words(used.left_out)), "one with decisions that can be used", _hint(used)
         )
     return used
@@ -184,7 +188,7 @@ def evaluate(
     weights = used.weights
     if not any(weights):
         gives = [log.arms[k] for k in policy.given]
-        raise InvalidArgument("policy", policy.name, "one that gives arms that the log has given", f"It gives {gives}.")
+        raise _NothingToTell("policy", policy.name, "one that gives arms that the log has given", f"It gives {gives}.")
     return Evaluation(
         policy.name,
         tuple(_estimates(used, weights, low, high, level)),
@@ -197,6 +201,28 @@ def evaluate(
         min(p for p, w in zip(used.propensities, weights, strict=True) if w > 0.0),
         tuple(_warnings(used, weights)),
     )
+
+
+def by_stratum(
+    log: Log,
+    policy: Target | str,
+    level: float = 0.95,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    default_reward: float | None = None,
+) -> dict[Context, Evaluation]:
+    """The same for each context of the log by itself; without those in which nothing can be told of the policy."""
+    if isinstance(policy, str):
+        policy = target(policy, log.arms, log.factors)
+    found: dict[Context, Evaluation] = {}
+    for context in sorted({it.context for it in log.decisions}):
+        part = Log(log.arms, tuple(it for it in log.decisions if it.context == context))
+        with suppress(_NothingToTell):
+            found[context] = evaluate(part, policy, level, reward_range, default_reward)
+    return found
+
+
+class _NothingToTell(InvalidArgument):
+    """No decision bears on the policy."""
 
 
 def _estimates(used: Used, weights: list[float], low: float, high: float, level: float) -> Iterator[Estimate]:
@@ -224,13 +250,21 @@ def _as_logged(rewards: list[float], reward_range: tuple[float, float], level: f
 def expectations(used: Used, low: float, high: float) -> Iterator[list[float]]:
     """What was expected of each arm before each decision: the mean of the rewards that it had in earlier ones.
 
-    So no guess knows its own reward, and the doubly robust estimate has no bias, although the log's policy learns.
+    So no guess knows its own reward, and the doubly robust estimate has no bias, although the log's policy learns. With
+    contexts it is the mean in the same one, to which the arm's mean over all adds ``PRIOR`` rewards.
     """
     num_arms = len(used.chances[0])
     totals, counts = [(low + high) / 2.0] * num_arms, [1] * num_arms  # as if each arm had had one reward, in the middle
     means = list(totals)
-    for arm, reward in zip(used.arms, used.rewards, strict=True):
-        yield list(means)
+    cells: dict[Context, tuple[list[float], list[int]]] = {}
+    for arm, reward, context in zip(used.arms, used.rewards, used.contexts, strict=True):
+        if context:
+            sums, known = cells.setdefault(context, ([0.0] * num_arms, [0] * num_arms))
+            yield [(x + PRIOR * mean) / (n + PRIOR) for x, n, mean in zip(sums, known, means, strict=True)]
+            sums[arm] += reward
+            known[arm] += 1
+        else:
+            yield list(means)
         totals[arm] += reward
         counts[arm] += 1
         means[arm] = totals[arm] / counts[arm]

@@ -12,7 +12,7 @@ from fedbandit.checks import FileError, InvalidArgument, closest, finite_number,
 from fedbandit.evaluation.log import Context
 from fedbandit.toml_files import Section, checked, read_toml
 
-__all__ = ["Target", "TargetError", "target"]
+__all__ = ["Target", "TargetError", "defined", "named", "target"]
 
 ACCEPTED = "'always ARM', 'uniform', or a TOML file with [shares]"
 
@@ -84,29 +84,46 @@ def target(text: str, arms: Sequence[str], factors: Mapping[str, Sequence[str]] 
 
     ``factors``: those of the log, with their levels that have come; others are refused.
     """
+    if (found := named(text, arms)) is not None:
+        return found
+    path = Path(text)
+    if not os.path.lexists(path):
+        raise InvalidArgument("policy", text, ACCEPTED, closest(text.strip().partition(" ")[0], ("always", "uniform")))
+    _, content = read_toml(path, TargetError)
+    file = checked(_File, content, path, TargetError)
+    try:
+        return defined(path.stem, file.shares, [(it.context, it.shares) for it in file.strata], arms, factors or {})
+    except InvalidArgument as error:
+        raise TargetError(f"{path}: {error}") from None
+
+
+def named(text: str, arms: Sequence[str]) -> Target | None:
+    """``uniform`` and ``always ARM``, which need no file; None: it is neither."""
     word, _, rest = text.strip().partition(" ")
     if word == "uniform" and not rest:
         return Target("uniform", (1.0 / len(arms),) * len(arms))
     if word == "always" and rest:
         arm = _number("policy", rest.strip(), arms)
         return Target(f"always {arms[arm]}", tuple(float(k == arm) for k in range(len(arms))))
-    path = Path(text)
-    if not os.path.lexists(path):
-        raise InvalidArgument("policy", text, ACCEPTED, closest(word, ("always", "uniform")))
-    _, content = read_toml(path, TargetError)
-    file = checked(_File, content, path, TargetError)
-    try:
-        shares = _shares("shares", file.shares, arms)
-        strata = [
-            (
-                _levels(f"strata[{i}].context", it.context, factors or {}),
-                _shares(f"strata[{i}].shares", it.shares, arms),
-            )
-            for i, it in enumerate(file.strata)
-        ]
-    except InvalidArgument as error:
-        raise TargetError(f"{path}: {error}") from None
-    return Target(path.stem, shares, tuple(strata))
+    return None
+
+
+def defined(
+    name: str,
+    shares: Mapping[str, float],
+    strata: Sequence[tuple[Mapping[str, str], Mapping[str, float]]],
+    arms: Sequence[str],
+    factors: Mapping[str, Sequence[str]],
+) -> Target:
+    """The policy with these shares, and with others in some strata."""
+    return Target(
+        name,
+        _shares("shares", shares, arms),
+        tuple(
+            (_levels(f"strata[{i}].context", context, factors), _shares(f"strata[{i}].shares", others, arms))
+            for i, (context, others) in enumerate(strata)
+        ),
+    )
 
 
 def _shares(place: str, given: Mapping[str, float], arms: Sequence[str]) -> tuple[float, ...]:
