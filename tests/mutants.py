@@ -544,6 +544,8 @@ ARMS = [  # arms that change: stops at once, all else by consent, signed
     bug("a receipt says that some changes are known, not which", "Bulletin.changes_of",
         "test_a_receipt_of_changes_that_a_file_has_lost_is_none_of_those_made_since",
         swap={"self._by_receipt.get(receipt, ())": "self.changes if receipt else ()"}),
+    bug("whoever accepts one change has accepted all", "Board.has_accepted",
+        "test_bulletins_say_who_has_accepted_a_change", swap={"bits >> k & 1": "bits"}),
     bug("terms may have more arms than a bulletin holds", "room_for_changes",
         "test_the_fullest_bulletin_of_any_terms_can_be_sent", never="size > left"),
 ]

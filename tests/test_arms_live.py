@@ -140,7 +140,7 @@ def told(served, other):
 
 
 def test_a_site_that_has_resumed_an_arm_does_not_count_as_one_that_has_the_stop(tmp_path, monkeypatch):
-    """It gives the arm; one that knows of the resume may have accepted it. A stop that does not hold needs a person."""
+    """It gives the arm, as does one that has accepted the resume. A stop that does not hold needs a person."""
     monkeypatch.setattr(snapshot, "ACKNOWLEDGED_WITHIN", 0.0)
     config = LocalFederation(tmp_path / "files", terms(3), [("north", "east")]).config("north")
     east, west = (Site(name, terms(3), Stored(Numbering(1, 0))) for name in ("east", "west"))
@@ -167,11 +167,15 @@ def test_a_site_that_has_resumed_an_arm_does_not_count_as_one_that_has_the_stop(
         assert "This reason was not recorded" in ran.output
         east.change_arm("resume", "A", 1, "tested again")
         told(served, east)
-        resumed = "A is suspended by north, but east has resumed it, and gives it"
+        resumed = "A is suspended by north, but east has resumed it or accepted that, and gives it"
         assert (seen()[:3], seen()[3][0]) == ((["west"], [], ["east"]), resumed)
         west.merge(east.board.held("east").signed, "east", 1.0)
         told(served, west)
-        assert seen()[:3] == ([], ["west"], ["east"]), "west may have accepted that"
+        assert seen()[:3] == (["west"], [], ["east"]), "west knows of the resume, and has not accepted it"
+        west.accept_arm("A")
+        told(served, west)
+        assert seen()[:3] == ([], [], ["east", "west"])
+        resumed = "A is suspended by north, but east, west have resumed it or accepted that, and give it"
         ran = CliRunner().invoke(app, ["status", served.url])
         assert ran.exit_code == 1
         assert f"{resumed}\n" in ran.output
@@ -252,6 +256,79 @@ def test_a_stop_and_a_release_are_everywhere_at_once_whoever_dials(tmp_path):
         federation.wait_ready("s3")
         wait_until(lambda: statuses(federation, "s3")["B"] == "suspended")
         assert stop < 0.2
+
+
+@pytest.mark.slow
+def test_consent_is_asked_once_over_restarts_and_whoever_joins_sees_who_gave_it(tmp_path):
+    """A row of four, of which the last joins when all is done; it knows its neighbour alone."""
+    links = [("north", "east"), ("east", "south"), ("south", "west")]
+    federation = LocalFederation(tmp_path, terms(4), links)
+    present = "north", "east", "south"
+
+    def do(name, *words):
+        code, said = command("arm", *words, "-c", federation.config(name))
+        assert code == 0, said
+        return said
+
+    def everywhere(arm, status):
+        return all(statuses(federation, name).get(arm) == status for name in present)
+
+    def restart(name):
+        federation.start(name)
+        federation.wait_ready(name)
+
+    try:
+        for name in present:
+            federation.start(name)
+        for name in present:
+            federation.wait_ready(name)
+        wait_until(lambda: are_level(federation, *present), within=30.0)
+        change(federation, "north", "suspend", "A")
+        wait_until(lambda: everywhere("A", "suspended"))
+        federation.kill("south")
+        federation.kill("north")
+        restart("north")
+        do("north", "resume", "A", *WHY)
+        restart("south")
+        wait_until(lambda: everywhere("A", "active"), within=30.0)
+        assert all(arms(federation, name)["waiting"] == [] for name in present), "nobody was to be asked"
+
+        change(federation, "north", "suspend", "B")
+        wait_until(lambda: everywhere("B", "suspended"))
+        do("east", "resume", "B", *WHY)
+        wait_until(lambda: all(len(arms(federation, name)["waiting"]) == 1 for name in ("north", "south")))
+        do("north", "accept", "B")
+        federation.kill("north")
+        restart("north")
+        wait_until(lambda: everywhere("B", "active"), within=30.0)
+        assert arms(federation, "south")["waiting"] == [], "whoever had stopped it agrees"
+
+        do("north", "add", "new")
+        wait_until(lambda: all(len(arms(federation, name)["waiting"]) == 1 for name in ("east", "south")))
+        do("east", "accept", "new")
+        federation.kill("east")
+        restart("east")
+        wait_until(lambda: arms(federation, "south")["waiting"][0]["accepted_by"] == ["east"], within=30.0)
+
+        restart("west")
+        wait_until(lambda: arms(federation, "west")["waiting"], within=30.0)
+        wait_until(lambda: arms(federation, "west")["waiting"][0]["not_accepted_by"] == ["south"])
+        assert "waiting: " in (said := do("west", "accept", "--unanimous")), "not what some have accepted"
+        assert ". Accepted by east; not by south" in said
+        assert statuses(federation, "west") == {"A": "active", "B": "active"}, "stops that ended long ago"
+        do("south", "accept", "new")
+        wait_until(lambda: arms(federation, "west")["waiting"][0]["not_accepted_by"] == [])
+        said = do("west", "list")
+        assert said.count("waiting: ") == 1
+        assert ". Accepted by all other sites: east, south. To accept: fedbandit arm accept new" in said
+        assert do("west", "accept", "--unanimous").strip() == "accepted: new is active"
+        federation.kill("west")
+        restart("west")
+        assert statuses(federation, "west") == {"A": "active", "B": "active", "new": "active"}
+        assert arms(federation, "west")["waiting"] == []
+        assert_mistake(command("arm", "accept", "-c", federation.config("west")), "NAME", "--unanimous")
+    finally:
+        federation.stop_all()
 
 
 # ---------------------------------------------------------------- files

@@ -361,6 +361,23 @@ def test_nobody_takes_itself_out(what):
         getattr(board(), what)({"own"})
 
 
+def test_bulletins_say_who_has_accepted_a_change():
+    changes = [ArmChange(version, "add", f"x{version}", "own", 5) for version in (1, 2, 3)]
+    first, second, third = changes
+    said = receipts_of(changes)
+    it = board(
+        signed("a", receipts={"own": said[2]}, accepted={"own": "5"}),
+        signed("b", receipts={"own": said[0]}, accepted={"own": "7"}),
+        signed("c", receipts={"own": said[2]}),
+        signed("d", receipts={"own": 16 * "0"}, accepted={"own": "7"}),
+        signed("own", changes=tuple(changes)),
+    )
+    who = {change: [name for name in "abcd" if it.has_accepted(name, change)] for change in changes}
+    assert who == {first: ["a", "b"], second: [], third: ["a"]}, "nobody has accepted what he does not know"
+    assert it.has_accepted("own", second)
+    assert not it.has_accepted("unknown", first)
+
+
 def test_receipts_say_who_has_a_change():
     changes = [ArmChange(version, "suspend", arm, "own", 5) for version, arm in ((1, "a"), (2, "b"), (2, "c"))]
     first, second, other = changes
@@ -451,6 +468,7 @@ FULL = bulletin(
         ArmChange(version=4, kind="resume", arm="a", by="north", at=9, lifts=("0" * 32,)),
     ),
     receipts={"south": 16 * "3", "east": 16 * "1"},
+    accepted={"south": "5"},
     software="fedbandit 1.0",
 )
 
@@ -493,7 +511,8 @@ def test_the_fullest_bulletin_of_any_terms_can_be_sent():
     changes = arms.made_by("own")
     assert len(changes) > KEPT_FOR_STOPS
     receipts = {f"site-{k}.example": 16 * "1" for k in range(150)}
-    body = bulletin(site="own", arms=tuple(entries), changes=changes, receipts=receipts).encode()
+    accepted = dict.fromkeys(receipts, 25 * "f")
+    body = bulletin(site="own", arms=tuple(entries), changes=changes, receipts=receipts, accepted=accepted).encode()
     assert len(decode(body, 3).changes) == len(changes)
 
 
@@ -520,7 +539,7 @@ def test_a_bulletin_is_read_as_it_was_written():
     body = FULL.encode()
     assert decode(body, 3) == FULL
     assert decode(body, 3).encode() == body
-    assert len(replace(FULL, changes=(), receipts={}, arms=FULL.arms * 5, opened=(0, 0)).encode()) < 800
+    assert len(replace(FULL, changes=(), receipts={}, accepted={}, arms=FULL.arms * 5, opened=(0, 0)).encode()) < 800
 
 
 def changed(**fields):
@@ -581,6 +600,12 @@ WRONG = {
     "receipts that are numbers": (changed(receipts={"x": 1}), "receipts.x"),
     "receipts in another order": (changed(receipts={"south": 16 * "3", "east": 16 * "1"}), "in one way"),
     "receipts as a list": (changed(receipts=[1]), "receipts"),
+    "consent to changes that it does not know": (changed(accepted={"west": "1"}), "accepted"),
+    "consent as a number": (changed(accepted={"south": 1}), "accepted.south"),
+    "consent to nothing": (changed(accepted={"south": "0"}), "accepted.south"),
+    "consent with a zero first": (changed(accepted={"south": "05"}), "accepted.south"),
+    "consent to more than 100 changes": (changed(accepted={"south": 26 * "f"}), "accepted.south"),
+    "consent as a list": (changed(accepted=[1]), "accepted"),
     "software with a bell": (changed(software="\a"), "software"),
 }
 
@@ -595,7 +620,7 @@ def test_an_arm_that_nobody_can_add_is_refused(name):
     assert Board("own", long).merge(Signed(said.encode(), b"", b""), NOW).kind == "new", "it is in the terms"
 
 
-@pytest.mark.parametrize("field", ["answers", "receipts", "arms", "changes", "at", "software"])
+@pytest.mark.parametrize("field", ["answers", "receipts", "accepted", "arms", "changes", "at", "software"])
 def test_a_deep_bulletin_is_refused_in_words(field):
     """Also just below the depth at which Python gives up: it can be read there, and not be shown."""
     head, tail = changed(**{field: "@"}).split(b'"@"')
@@ -686,7 +711,7 @@ def test_a_bulletin_that_would_be_too_long_is_not_written():
     changes = tuple(
         ArmChange(version=k + 1, kind="resume", arm="a", by="north", at=k, lifts=lifts, reason="x") for k in range(60)
     )
-    with pytest.raises(InvalidArgument, match="131072 bytes"):
+    with pytest.raises(InvalidArgument, match="139264 bytes"):
         replace(FULL, changes=changes).encode()
     with pytest.raises(InvalidArgument, match="finite"):
         replace(FULL, arms=(entry(mean=float("nan")),)).encode()

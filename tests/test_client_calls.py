@@ -122,6 +122,8 @@ CHANGE = {
     "by": "north",
     "at": 1.0,
     "accepted": True,
+    "accepted_by": [],
+    "not_accepted_by": [],
 }
 ARMS = {
     "version": 1,

@@ -55,10 +55,12 @@ def test_who_of_a_thousand_sites_has_a_stop_is_known_in_time():
     resume = ArmChange(2, "resume", "a", "s1", 6, (stop.id,))
     it = Bulletin(TERMS.digest(), "s1", 1, 2, 0, changes=(resume,), receipts={"own": receipt})
     site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
-    it = Bulletin(TERMS.digest(), "s3", 1, 2, 0, receipts={"own": receipt, "s1": receipts_of([resume])[0]})
+    it = Bulletin(TERMS.digest(), "s3", 1, 2, 0, receipts=(knows := {"own": receipt, "s1": receipts_of([resume])[0]}))
+    site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
+    it = Bulletin(TERMS.digest(), "s5", 1, 2, 0, receipts=knows, accepted={"s1": "1"})
     site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
     start = perf_counter()
     told = change_body(site, stop)
     assert perf_counter() - start < 0.3
     assert sum(it.has_it for it in told.receipts) == 498
-    assert {it.site: it.resumed_by for it in told.receipts if it.resumed_by} == {"s1": "s1", "s3": "s1"}
+    assert {it.site: it.resumed_by for it in told.receipts if it.resumed_by} == {"s1": "s1", "s5": "s1"}

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from fedbandit.agent.core.arms import ArmChange, ArmChanged, receipts_of
+from fedbandit.agent.core.arms import ArmChange, ArmChanged, marked, receipts_of
 from fedbandit.agent.core.board import Board, Version
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.decisions import Expired, Retention, SiteDraws
@@ -659,7 +659,7 @@ class _Member:
             lifts = tuple(sorted(set(stops))) if kind == "resume" else ()
             with suppress(InvalidArgument):
                 self._changes.append(ArmChange(len(self._changes) + 1, kind, arm, self.name, millis, lifts))
-        own = receipts_of(self._changes_of(VICTIM))
+        own = receipts_of(theirs := self._changes_of(VICTIM))
         entries = tuple(ArmEntry(name, *it) for name, it in zip(terms.arms, event.arms, strict=True))
         bulletin = Bulletin(
             "0" * 64 if event.is_foreign else terms.digest(),
@@ -671,6 +671,7 @@ class _Member:
             arms=entries,
             changes=tuple(sorted(self._changes, key=lambda it: it.order)),
             receipts={VICTIM: own[-1]} if own else {},
+            accepted={VICTIM: marked(theirs, {it.id for it in theirs})} if own else {},
         )
         body = bulletin.encode()
         return Signed(body, *_signature_of(self.name)(body))

@@ -275,7 +275,15 @@ def show(
         )
     for it in seen.waiting:
         final = " --retire" if it.change == "retire" else ""
-        typer.echo(f"waiting: {_told(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
+        typer.echo(f"waiting: {_told(it)}{_consent(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
+
+
+def _consent(it: "ArmChangeBody") -> str:
+    """Which other sites have accepted a change."""
+    having, missing = ", ".join(it.accepted_by), ", ".join(it.not_accepted_by)
+    if not missing:
+        return f". Accepted by all other sites: {having}" if having else ""
+    return f". Accepted by {having}; not by {missing}" if having else f". Not accepted by {missing} either"
 
 
 def _show_history(config: Path, token_file: Path | None) -> None:
@@ -334,18 +342,39 @@ def retire(name: Name, reason: Reason, config: Config = SITE_FILE, token_file: T
 @arm.command(short_help="Accept the changes of an arm that wait.")
 @errors_exit_with_2
 def accept(
-    name: Name,
+    name: Annotated[str | None, typer.Argument(help="Name of the arm, as 'fedbandit arm list' shows it.")] = None,
     config: Config = SITE_FILE,
+    unanimous: Annotated[
+        bool, typer.Option("--unanimous", help="Instead of a NAME: whatever all other sites have accepted.")
+    ] = False,
     retire: Annotated[bool, typer.Option("--retire", help="Accept a retirement, too: that is final.")] = False,
     reason: Why = "",
     token_file: TokenFile = None,
 ) -> None:
-    """Accept the changes of an arm that other sites have made, and that wait."""
+    """Accept the changes of an arm that other sites have made, and that wait.
+
+    --unanimous is for a site that joins: it gets the arms as all others have them.
+    """
     reason = checked_reason(reason, required=False)
+    if (name is None) != unanimous:
+        raise InvalidArgument("NAME", name, "the name of an arm, or else --unanimous")
     with _agent(config, "arms", _FIRST, token_file) as (_, client):
-        seen = client.accept_arm(name, retire, reason)
-    status = next((it.status for it in seen.arms if it.name == name), "not there")
-    typer.echo(f"accepted: {name} is {status}")
+        for each in [name] if name is not None else _accepted_elsewhere(client.arms().waiting, retire):
+            seen = client.accept_arm(each, retire, reason)
+            status = next((it.status for it in seen.arms if it.name == each), "not there")
+            typer.echo(f"accepted: {each} is {status}")
+        for it in client.arms().waiting if unanimous else ():
+            typer.echo(f"waiting: {_told(it)}{_consent(it)}")
+
+
+def _accepted_elsewhere(waiting: "list[ArmChangeBody]", retire: bool) -> list[str]:
+    """The arms of which all that waits has been accepted by every other site."""
+    asked = [it for it in waiting if retire or it.change != "retire"]
+    return [
+        arm
+        for arm in dict.fromkeys(it.arm for it in asked)
+        if not any(it.not_accepted_by for it in asked if it.arm == arm)
+    ]
 
 
 def _change(config: Path, change: "ChangeKind", name: str, reason: str, token_file: Path | None) -> None:
@@ -410,7 +439,7 @@ def _who_has(receipts: "list[ReceiptBody] | None", name: str) -> Generator[str]:
         yield "no other site is known here"
     if missing:
         they = "it gives" if len(missing) == 1 else "they give"
-        perhaps = "" if all(it.resumed_by == it.site for it in missing) else "perhaps "
+        perhaps = "" if all(it.resumed_by is not None for it in missing) else "perhaps "
         yield (
             f"NOT STOPPED EVERYWHERE: {_counted(len(missing), 'site')} {'has' if len(missing) == 1 else 'have'} not "
             f"said so, and {perhaps}{they} {name!r} still. Tell their people by other means:"
@@ -423,7 +452,7 @@ def _why_not(it: "ReceiptBody") -> str:
     if it.resumed_by == it.site:
         return " has resumed it, and gives it"
     if it.resumed_by is not None:
-        return f" knows that {it.resumed_by} has resumed it, and may have accepted that"
+        return f" has accepted that {it.resumed_by} has resumed it, and gives it"
     if it.last_heard is None:
         return ": last heard never"
     return f": last heard {datetime.fromtimestamp(it.last_heard, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -300,6 +300,19 @@ def receipts_of(changes: Iterable[ArmChange]) -> list[str]:
         said = blake2b(f"{said}{it.id}".encode(), digest_size=RECEIPT).hexdigest()
         found.append(said)
     return found
+
+
+def marked(changes: Iterable[ArmChange], marks: Container[str]) -> str:
+    """Which of a site's changes have these ids, in hexadecimal digits: the oldest is the lowest bit; empty: none."""
+    oldest_first = sorted(changes, key=lambda it: it.order)
+    return f"{bits:x}" if (bits := sum(1 << k for k, it in enumerate(oldest_first) if it.id in marks)) else ""
+
+
+def are_marks(text: object) -> bool:
+    """Whether ``marked`` writes such a text, for at least one change."""
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_CHANGES // 4:
+        return False
+    return text[0] != "0" and not set(text) - set("0123456789abcdef")
 
 
 def is_hash(text: object, size: int) -> bool:

@@ -516,6 +516,14 @@ class Board:
             maker.bulletin.changes if name == site else maker.bulletin.changes_of(held.bulletin.receipts.get(site, ""))
         )
 
+    def has_accepted(self, name: str, change: ArmChange) -> bool:
+        """Whether a site has accepted a change of another, as its newest bulletin says; its own it has."""
+        held = self.held(name)
+        if name == change.by or held is None:
+            return change in self.known_changes(name, change.by)
+        bits, known = int(held.bulletin.accepted.get(change.by, "0"), 16), self.known_changes(name, change.by)
+        return bits > 0 and any(it == change and bits >> k & 1 for k, it in enumerate(known))
+
     def receipts(self, change: ArmChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Who has a change of arms, and who has not said so; its own site and refused ones left out."""
         has: list[str] = []

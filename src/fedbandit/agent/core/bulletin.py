@@ -1,7 +1,7 @@
 """All that one site has told its federation, as one numbered JSON text; the site signs its exact bytes.
 
 A bulletin says what its site has released of each arm, how many decisions it has made, which changes of arms it has
-made, and which of others' changes it knows. The next one replaces it as a whole.
+made, and which of others' changes it knows and has accepted. The next one replaces it as a whole.
 
 There is one text for each bulletin: ``decode`` refuses any other, so what two sites read in the same bytes is the same.
 It comes from strangers with a certificate. Whatever they sign, ``decode`` takes bounded time and memory and raises
@@ -23,6 +23,7 @@ from fedbandit.agent.core.arms import (
     MAX_CHANGES,
     RECEIPT,
     ArmChange,
+    are_marks,
     is_hash,
     receipts_of,
 )
@@ -35,7 +36,7 @@ Place = tuple[int, int]
 NOWHERE: Place = (0, 0)
 """Before every bulletin."""
 
-MAX_BODY, LARGE_BODY = 128 * 1024, 1280 * 1024
+MAX_BODY, LARGE_BODY = 136 * 1024, 1288 * 1024
 """The most bytes of a bulletin; the second where arms have long rows, one number for each pair of strata."""
 
 LONG_ROW = 7
@@ -66,7 +67,7 @@ MAX_RUN = 2**63 - 1
 
 _FORMAT = 1
 _NAMES = "fedbandit", "federation", "site", "incarnation", "number", "at", "run", "opened", "answers", "decisions"
-_FIELDS = (*_NAMES, "arms", "changes", "receipts", "software")
+_FIELDS = (*_NAMES, "arms", "changes", "receipts", "accepted", "software")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Bulletin:
     * ``changes``: the site's own changes of arms, oldest first: the next bulletin repeats them and may add others
     * ``receipts``: which changes of each other site are known here (``arms.receipts_of``). A number would not do: a
       site that has lost its file makes others with the same numbers
+    * ``accepted``: which of these have its site's consent (``arms.marked``), so that a site that joins sees who gave it
     """
 
     federation: str
@@ -121,6 +123,7 @@ class Bulletin:
     arms: tuple[ArmEntry, ...] = ()
     changes: tuple[ArmChange, ...] = ()
     receipts: Mapping[str, str] = field(default_factory=dict[str, str])
+    accepted: Mapping[str, str] = field(default_factory=dict[str, str])
     software: str = ""
 
     @property
@@ -158,6 +161,7 @@ class Bulletin:
             [_as_list(it) for it in self.arms],
             [(it.version, it.kind, it.arm, it.at, it.lifts, it.reason) for it in self.changes],
             {name: self.receipts[name] for name in sorted(self.receipts)},
+            {name: self.accepted[name] for name in sorted(self.accepted)},
             self.software,
         )
         try:
@@ -200,7 +204,7 @@ def room_for_changes(names: Sequence[str], num_columns: int, num_strata: int = 0
     return min(left - size + 2 * BYTES_FOR_STOPS, MAX_BYTES)
 
 
-_LONGEST_NUMBER, _REST = 25, 8192  # bytes: of a float; of receipts and all else
+_LONGEST_NUMBER, _REST = 25, 16_384  # bytes: of a float; of receipts, consents and all else
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -258,7 +262,8 @@ def decode(body: bytes, num_columns: int, num_strata: int = 0) -> Bulletin:
         decisions=_whole("decisions", it["decisions"], MAX_COUNT),
         arms=_entries(it["arms"], num_columns, num_strata),
         changes=_changes(it["changes"], site),
-        receipts=_receipts(it["receipts"], site),
+        receipts=(receipts := _receipts(it["receipts"], site)),
+        accepted=_accepted(it["accepted"], receipts),
         software=_text("software", it["software"], MAX_TEXT),
     )
     if bulletin.encode() != body:
@@ -355,3 +360,15 @@ def _receipts(value: object, site: str) -> dict[str, str]:
     if site in receipts:
         raise InvalidArgument("receipts", site, "names of other sites")
     return receipts
+
+
+def _accepted(value: object, receipts: Mapping[str, str]) -> dict[str, str]:
+    if type(value) is not dict:
+        raise InvalidArgument("accepted", value, "an object of names and hexadecimal digits")
+    accepted = cast(dict[str, Any], value)
+    for name, marks in accepted.items():
+        if name not in receipts:
+            raise InvalidArgument("accepted", name, "names in the receipts")
+        if not are_marks(marks):
+            raise InvalidArgument(f"accepted.{name}", marks, f"up to {MAX_CHANGES // 4} hexadecimal digits, no 0 first")
+    return accepted

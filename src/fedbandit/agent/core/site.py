@@ -28,6 +28,7 @@ from fedbandit.agent.core.arms import (
     Arms,
     ChangeKind,
     NothingWaits,
+    marked,
     receipts_of,
 )
 from fedbandit.agent.core.board import Board, BoardRow, Have, Outcome
@@ -134,6 +135,7 @@ class Site:
         self._published_at, self._taken_back = 0.0, dict[str, int]()
         self._drawn_twice: dict[str, str] = {}
         self._receipts: dict[str, str] = {}
+        self._accepted: dict[str, str] = {}
         self._told_changes = {name: it.accepted > 0 for name, it in stored.arm_changes.items()}  # by the audit trail
         self._guard = None if terms.guardrails is None else Guard(terms)
         self._guarded: object = None  # what counted when the guardrails were last looked at
@@ -566,7 +568,8 @@ class Site:
 
     def _has_new_changes(self, own: Bulletin) -> bool:
         has_more = len(self._arms.made_by(self.name)) != len(own.changes)
-        return has_more or (self.doubt is None and self._receipts != own.receipts)
+        is_same = (self._receipts, self._accepted) == (own.receipts, own.accepted)
+        return has_more or (self.doubt is None and not is_same)
 
     def publish(self, sign: Sign, at: float) -> Step[Signed | None]:
         """This site's next bulletin, if there is anything new; on disk it may be sent to everybody.
@@ -605,6 +608,7 @@ class Site:
             arms=self._told(None if own is None else own.bulletin),
             changes=self._arms.made_by(self.name),
             receipts=dict(self._receipts),
+            accepted=dict(self._accepted),
             software=self._software,
         )
 
@@ -688,14 +692,22 @@ class Site:
         return Step(Merged(outcome, found), tuple(records))
 
     def _acknowledge(self, names: Iterable[str]) -> None:
-        """Note which changes in the bulletins of these sites are known here, or of arms that are not given anyway."""
+        """Note which changes in the bulletins of these sites are known here, or of arms that are not given anyway.
+
+        And which of them this site has accepted.
+        """
         arms, excluded = self._arms, self._stored.excluded
         for name in names:
             said = () if name == self.name or (held := self.board.held(name)) is None else held.bulletin.changes
             known = [it for it in said if it.id in arms.changes or not (it.arm in arms.names or name in excluded)]
             self._receipts.pop(name, None)
+            self._accepted.pop(name, None)
             if known:
                 self._receipts[name] = receipts_of(known)[-1]
+            if marks := marked(
+                known, {it.id for it in known if it.id in arms.changes and arms.changes[it.id].accepted}
+            ):
+                self._accepted[name] = marks
 
     def _notice_second_draws(self, it: Bulletin) -> None:
         before, self._last[it.site] = self._last.get(it.site), it
@@ -879,6 +891,7 @@ class Site:
         if done:
             self._arms = Arms.of(self.terms.arms, self._stored.arm_changes)
             done += self._stops_taken_back(done)
+            self._acknowledge({it.change.by for it in done if isinstance(it, ArmChanged)})
         if len(self._arms.names) > self._player.num_arms:
             self._player = self._player.grown(self.stored, len(self._arms.names))
             self._decisions.grow(self._player)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 
 from fedbandit.agent.core.answer import Answer, Interval, intervals_of, losses_of
-from fedbandit.agent.core.arms import ArmChange, resumes
+from fedbandit.agent.core.arms import ArmChange, resumes, takes_back
 from fedbandit.agent.core.board import Board, Held
 from fedbandit.agent.core.bulletin import ArmEntry, Signed
 from fedbandit.agent.core.decisions import Retention
@@ -103,7 +103,8 @@ def _stops_that_do_not_hold(site: Site, state: models.SiteState, now: float) -> 
         stop = f"{arm.name} is {arm.status} by {change.by}"
         giving = [name for name in arm.resumed_by if name not in left_out]
         if giving:
-            yield f"{stop}, but {_listed(giving)} resumed it, and {'gives' if len(giving) == 1 else 'give'} it"
+            give = "gives" if len(giving) == 1 else "give"
+            yield f"{stop}, but {_listed(giving)} resumed it or accepted that, and {give} it"
         missing = [name for name in arm.missing if name not in left_out]
         if missing:
             yield f"{stop}, but {_listed(missing)} not confirmed that, and may still give it: tell the people there"
@@ -246,8 +247,8 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             changed_by=None if (change := verdicts[k].by) is None else change.by,
             reason="" if change is None else change.reason,
             acknowledged_by=[it.site for it in receipts[k] if it.has_it],
-            missing=[it.site for it in receipts[k] if not it.has_it and it.resumed_by != it.site],
-            resumed_by=[it.site for it in receipts[k] if it.resumed_by == it.site],
+            missing=[it.site for it in receipts[k] if not it.has_it and it.resumed_by is None],
+            resumed_by=[it.site for it in receipts[k] if it.resumed_by is not None],
             chance_best=answer.chances[k],
             behind=losses[k].behind,
             behind_interval=interval_body(losses[k].interval),
@@ -325,11 +326,19 @@ def change_body(site: Site, it: ArmChange) -> models.ArmChangeBody:
         reason=it.reason,
         accepted=site.arms.changes[it.id].accepted > 0,
         receipts=_receipts(site, it) if it.is_stop else [],
+        accepted_by=[name for name, has in _consent(site, it) if has],
+        not_accepted_by=[name for name, has in _consent(site, it) if not has],
     )
 
 
+def _consent(site: Site, change: ArmChange) -> list[tuple[str, bool]]:
+    """Which of the other sites that count have accepted a change, as they say; nobody is asked about a suspension."""
+    others = (name for name in site.board.counted() if name not in (site.name, change.by))
+    return [] if change.kind == "suspend" else [(it, site.board.has_accepted(it, change)) for it in others]
+
+
 def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
-    """Which of all other sites have said that they know a stop, and of no resume of it."""
+    """Which of all other sites have said that they know a stop, and have accepted no resume of it."""
     board = site.board
     having, missing = board.receipts(change)
     found = dict.fromkeys((*site.neighbours, *missing), False) | dict.fromkeys(having, True)
@@ -351,10 +360,13 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
 
 
 def _resumed_by(board: Board, member: str, resuming: Sequence[str], stop: ArmChange) -> str | None:
-    """Whose resume of a stop a site knows, as its bulletin says: rather its own, which counts there."""
+    """Whose resume of a stop counts at a site, as its bulletin says: rather its own."""
+    if stop.kind == "retire" and board.has_accepted(member, stop):
+        return None  # that is final
     for name in sorted(resuming, key=lambda name: name != member):
-        if any(resumes(it, stop) for it in board.known_changes(member, name)):
-            return name
+        for it in board.known_changes(member, name):
+            if takes_back(it, stop) or (resumes(it, stop) and board.has_accepted(member, it)):
+                return name
     return None
 
 

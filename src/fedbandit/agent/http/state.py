@@ -138,14 +138,15 @@ class ArmState(_StateModel):
     reason: str = Field(default="", description="why, in that site's words")
     acknowledged_by: list[str] = Field(
         default=[],
-        description="sites that have said that they know `changed_by`'s change, and of no resume of it; of stops alone",
+        description="sites that have said that they know `changed_by`'s change, and have not resumed the arm; of stops "
+        "alone",
     )
     missing: list[str] = Field(
         default=[],
-        description="sites that have not said so yet, or know that another has resumed the arm; they may give it",
+        description="sites that have not said so yet: they may give it",
     )
     resumed_by: list[str] = Field(
-        default=[], description="sites that have resumed the arm themselves, and give it; of stops alone"
+        default=[], description="sites that have resumed the arm, or accepted that, and give it; of stops alone"
     )
     chance_best: float | None = Field(
         default=None,
@@ -351,11 +352,10 @@ class ReceiptBody(_StateModel):
     """Whether a site has said that it knows a change of the arms."""
 
     site: str = Field(description="name of the site")
-    has_it: bool = Field(description="its bulletin says that it knows the change, and no resume of it")
+    has_it: bool = Field(description="its bulletin says that it knows the change, and it has not resumed the arm")
     resumed_by: str | None = Field(
         default=None,
-        description="whose resume of the arm it knows: its own, then it gives the arm; that of another, then it may "
-        "have accepted that",
+        description="whose resume of the arm counts there, its own or one that it has accepted: it gives the arm",
     )
     last_heard: float | None = Field(
         description="when its newest bulletin arrived here, in seconds since 1970; null: it has none here"
@@ -378,6 +378,11 @@ class ArmChangeBody(_StateModel):
     accepted: bool = Field(
         description="whether this site has accepted it; a stop counts all the same, but a retirement is final only then"
     )
+    accepted_by: list[str] = Field(
+        default=[],
+        description="which other sites that count have accepted it, as they say; not of `suspend`, nor its own site",
+    )
+    not_accepted_by: list[str] = Field(default=[], description="which of them have not said that they have")
 
 
 class ArmStatusBody(_StateModel):

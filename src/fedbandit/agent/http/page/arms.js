@@ -185,6 +185,15 @@ function drawStops(arms) {
   );
 }
 
+/** Which other sites have accepted a change. */
+function consentOf({ accepted_by: having, not_accepted_by: missing }) {
+  const others = having.length + missing.length;
+  if (others === 0) return [];
+  if (having.length === 0) return ["No other site has accepted it yet. "];
+  if (missing.length === 0) return ["All other sites have accepted it: ", ...listed(having), ". "];
+  return [`${having.length} of ${others} other sites have accepted it: `, ...listed(having), "; not ", ...listed(missing), ". "];
+}
+
 function whoHas({ acknowledged_by: having, missing, resumed_by: giving }) {
   const others = having.length + missing.length + giving.length;
   if (others === 0) {
@@ -197,7 +206,7 @@ function whoHas({ acknowledged_by: having, missing, resumed_by: giving }) {
   return [
     `${having.length} of ${others} other sites have it`,
     ...(giving.length > 0
-      ? ["; ", ...listed(giving), `${has(giving)} resumed it, and ${giving.length === 1 ? "gives" : "give"} it`]
+      ? ["; ", ...listed(giving), `${has(giving)} resumed it or accepted that, and ${giving.length === 1 ? "gives" : "give"} it`]
       : []),
     ...(missing.length > 0 ? ["; ", ...listed(missing), `${has(missing)} not said so, and may still give it`] : []),
     ".",
@@ -219,7 +228,7 @@ function drawWaiting(waiting, mayChange) {
   keyed(
     waitingList,
     waiting,
-    (it) => `${it.id} ${mayChange}`,
+    (it) => `${it.id} ${mayChange} ${it.accepted_by} ${it.not_accepted_by}`,
     (it) =>
       el(
         "li",
@@ -230,7 +239,9 @@ function drawWaiting(waiting, mayChange) {
           nameOf(it.by),
           ` asks to ${ASKS[it.change] ?? it.change} `,
           nameOf(it.arm),
-          ". It waits for this site's consent.",
+          it.reason === "" ? ". " : `: ${it.reason}. `,
+          ...consentOf(it),
+          "It waits for this site's consent.",
         ),
         ...(mayChange ? [actions.button("Accept…", `to ${it.change} ${it.arm}`, () => actions.accept(it))] : []),
       ),

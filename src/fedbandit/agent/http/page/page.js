@@ -115,7 +115,7 @@ function onEvent(type, data) {
     void learnEvidence((evidence) => store.set({ evidence }));
     const changed =
       before !== null && (before.arms_version !== data.arms_version || before.arms_waiting !== data.arms_waiting);
-    if (changed) void learnArms();
+    if (changed || (data.arms_waiting > 0 && numbers(before) !== numbers(data))) void learnArms();
     if (before !== null && madeBy(before) !== madeBy(data)) void learnTrail();
   } else if (type === "problem") {
     store.set({ problem: data.message }); // null: it is over
@@ -128,6 +128,9 @@ function onEvent(type, data) {
       store.set({ history: { ...history, points: [...history.points, data] } });
   }
 }
+
+/** Which bulletins are known: they also say who has accepted what waits here. */
+const numbers = (state) => JSON.stringify(state?.members.map((it) => [it.name, it.incarnation, it.number]));
 
 /** What people have made of a site, as far as its state tells. */
 const madeBy = ({ arms_version: version, arms_waiting: waiting, members }) =>
