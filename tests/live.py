@@ -125,6 +125,16 @@ class Served:
 
         return self.call(read)
 
+    def settle(self):
+        """Wait until the bulletin says how many decisions were made: it does so once a second."""
+
+        async def published(driver):
+            while driver.site.in_memory.has_news(time.time() + 3600.0):
+                await driver._publish()
+                await asyncio.sleep(0.02)
+
+        self.call(published)
+
     def hear(self, *bulletins: Signed):
         """Bulletins of other sites arrive."""
         for it in bulletins:
