@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from literal_strata import from_urn
+
 
 class LiteralFedLinear:
     """All agents on a tape with features, whose first one is the constant, and releases."""
@@ -46,7 +48,7 @@ class LiteralFedLinear:
     def choose(self, t, i, x):
         unknown = [k for k in range(self.K) if self.beliefs[i][k] is None]
         if unknown:
-            return min(unknown, key=lambda k: self.n[i, k])
+            return from_urn(self.n[i], unknown, self.tape.picks[t - 1, i])
         draws = []
         for k in range(self.K):
             mean, cov = self.mixed(i)[k]

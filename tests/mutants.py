@@ -804,9 +804,35 @@ LINEAR = [  # decisions with features
     bug("a batch without noise in its worth", "add_batch", "test_a_batch_is_worth_its_eigenvalues",
         drop="work[a][a] += variance + LEAST_VARIANCE"),
     bug("arms by records follow from rewards that are not released", "decide_from_releases",
-        "test_another_decision_changes_one_release_and_no_other_arm",
+        "test_a_record_moves_its_own_release_and_nothing_else",
         swap={"highest_draw(me.belief, me.spread, draws)":
               "(0 if me.total[0][0] > 0.0 else highest_draw(me.belief, me.spread, draws))"}),
+    bug("arms that nobody knows follow from rewards by records", "decide_from_releases",
+        "test_a_record_moves_its_own_release_and_nothing_else",
+        swap={"int(uniform(draws) * len(me.unknown))":
+              "(0 if me.total[0][0] > 0.0 else int(uniform(draws) * len(me.unknown)))"}),
+    bug("arms that nobody knows follow from features by records", "decide_from_releases",
+        "test_a_record_moves_its_own_release_and_nothing_else",
+        swap={"int(uniform(draws) * len(me.unknown))":
+              "int((uniform(draws) + abs(me.slots[1][0][1])) % 1.0 * len(me.unknown))"}),
+    bug("arms that nobody knows follow from counts of arms by records", "decide_from_releases",
+        "test_a_record_moves_its_own_release_and_nothing_else",
+        swap={"int(uniform(draws) * len(me.unknown))":
+              "(2 if me.tried[2] < me.tried[0] else int(uniform(draws) * len(me.unknown)))"}),
+    bug("batches of records end by counts of arms", "add_releases",
+        "test_a_record_moves_its_own_release_and_nothing_else",
+        add={"me.batches += 1": "me.decisions += 0 if me.tried[0] < me.tried[1] else 1"}),
+    bug("a record of records tells how often an arm was given", "add_releases",
+        "test_a_record_moves_its_own_release_and_nothing_else",
+        swap={"me.worth[k] = float(me.batches)": "me.worth[k] = float(me.batches) + 0.01 * me.tried[k]"}),
+    bug("arms follow from rewards that are not released, where features are known", "decide_by_thompson",
+        "test_a_reward_moves_its_own_release_and_nothing_else",
+        swap={"any_drawn(me.tried, me.unknown, uniform(draws))":
+              "(0 if me.total[0][0] > 0.0 else any_drawn(me.tried, me.unknown, uniform(draws)))"},
+        beside="FedLinear"),
+    bug("Gaussian noise never has more than a million deviations", "gaussian_scale",
+        "test_gaussian_noise_keeps_delta_at_the_ends", drop="while gaussian_delta(epsilon, high) > delta:",
+        swap={"1.0": "1e6"}),
     bug("a live site plays policies that take features", "_takes_features",
         "test_an_own_policy_that_takes_features_is_refused_in_words", body="return False"),
 ]

@@ -288,12 +288,6 @@ def test_no_decision_moves_a_release_by_more_than_it_says():
     assert 0.99 * linear.RECORD < largest <= linear.RECORD + 1e-12
 
 
-def _upper(gram):
-    """The entries of a symmetric matrix once, off-diagonal ones times sqrt(2): its norm is Frobenius'."""
-    places = np.triu_indices(len(gram))
-    return gram[places] * np.where(places[0] == places[1], 1.0, 2.0**0.5)
-
-
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (1.0, 1e-6), (3.0, 1e-9)])
 def test_gaussian_noise_is_as_wide_as_epsilon_and_delta_need(epsilon, delta):
     """Delta is the integral of the positive part of p - e^eps q, of two normal densities one sensitivity apart."""
@@ -303,46 +297,6 @@ def test_gaussian_noise_is_as_wide_as_epsilon_and_delta_need(epsilon, delta):
     found = np.maximum(p - np.exp(epsilon) * q, 0.0).sum() * (x[1] - x[0])
     assert found == pytest.approx(delta, rel=1e-3)
     assert linear.gaussian_delta(epsilon, 1.001 * deviation) < delta
-
-
-def test_another_decision_changes_one_release_and_no_other_arm():
-    """What the proof needs: with the same draws and noise, other features and another reward of one decision change
-    nobody's arms but its own, and nothing that is sent, until its batch is released; that moves by at most RECORD."""
-    recording = replace(tape(horizon=60), noise=np.zeros_like(tape(horizon=60).noise))
-    source, moves, arms_changed, before = np.random.default_rng(2), [], 0, _rounds(recording)
-    for _ in range(25):
-        t, i = int(source.integers(1, 45)), int(source.integers(4))
-        x, rewards = recording.features.copy(), recording.rewards.copy()
-        x[2 + t, i, 1:] = -1.0 * np.sign(x[2 + t, i, 1:])
-        rewards[t, i] = source.choice([-9.0, 9.0], size=3)
-        after = _rounds(replace(recording, features=x, rewards=rewards))
-        for round_, (one, other) in enumerate(zip(before, after, strict=True)):
-            changed = [j for j in range(4) if one.arms and one.arms[j] != other.arms[j]]
-            assert changed in ([], [i] if round_ == t else [])
-            arms_changed += len(changed)
-            if one.sent != other.sent:
-                assert list(map(len, one.sent)) == list(map(len, other.sent))
-                assert [j for j in range(4) if one.sent[j] != other.sent[j]] == [i]
-                moves.append(float(np.linalg.norm(np.subtract(one.sent[i][-1], other.sent[i][-1]))))
-                break
-    assert len(moves) == 25
-    assert 0.5 < max(moves) <= linear.RECORD + 1e-9
-    assert arms_changed > 0
-
-
-def _rounds(recording):
-    """Of every round: arms, and all that each agent has released, as the proof counts it."""
-    longest = float(np.linalg.norm(tape(horizon=60).features, axis=-1).max()) + 1.0  # declared, not computed
-    sharp = replace(RECORDS, epsilon=500.0)  # so that features decide
-    terms = [sharp.terms(setting._replace(norm=longest)) for setting in _settings(recording)]
-    engine, sent, found = PlainEngine(recording, RECORDS.page(), terms), [[] for _ in terms], []
-    for shown in engine.rounds():
-        for me, mine in zip(engine.me, sent, strict=True):
-            if me.batches > len(mine):
-                grams = [_upper(np.array(gram)) for gram in me.gram_noise]
-                mine.append(np.concatenate([*grams, *map(np.array, me.noise)]).tolist())
-        found.append(SimpleNamespace(arms=shown.arms, sent=[list(mine) for mine in sent]))
-    return found
 
 
 def test_compiled_code_plays_records_as_plain_python():
@@ -355,17 +309,14 @@ def test_compiled_code_plays_records_as_plain_python():
         np.testing.assert_allclose(trace.theta[t], shown.theta, rtol=1e-8, atol=1e-8)
 
 
-def decide_by_counts(me, terms, seen, now, draws, context):
-    """Which arm a decision had may follow from its features, so counts of arms must not decide."""
-    return int(me.tried[0] > me.tried[1])
-
-
 @dataclass(frozen=True)
-class ByCounts:
+class PublishesFeatures:
+    """All its functions are proved ones, and it passes on x . theta of the newest decision."""
+
     epsilon: float = 1.0
 
     def page(self):
-        return RECORDS.page()._replace(decide=decide_by_counts)
+        return RECORDS.page()._replace(records=("worth", "share", "vector", "information", "belief"))
 
     def terms(self, setting):
         return replace(RECORDS, epsilon=self.epsilon).terms(setting)
@@ -373,8 +324,8 @@ class ByCounts:
 
 def test_check_policy_knows_what_records_need():
     check_policy(RECORDS)
-    with pytest.raises(WrongPage, match=r"me\.tried"):
-        check_policy(ByCounts())
+    with pytest.raises(WrongPage, match="FedLinear alone"):
+        check_policy(PublishesFeatures())
     setting = _settings(tape())[0]
     terms = RECORDS.terms(setting)
     with pytest.raises(WrongPage, match="delta"):

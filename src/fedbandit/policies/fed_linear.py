@@ -24,11 +24,12 @@ from fedbandit.policies.protocol import (
     Setting,
     highest_draw,
     needs_rewards_at_once,
+    uniform,
 )
 from fedbandit.rules import batch, linear, private
 from fedbandit.rules import radius as radii
-from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.linear import GRID, MATRICES, VECTORS
+from fedbandit.rules.urn import any_drawn
 
 Choice = Literal["thompson", "greedy"]
 
@@ -114,17 +115,17 @@ def judge(me: Any, terms: Terms, context: Context) -> None:
 
 
 def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
-    """An unknown arm, in turn; else the highest draw around x . theta."""
+    """From the urn while an arm is unknown; else the highest draw around x . theta."""
     if me.num_unknown > 0:
-        return fewest_pulls(me.tried, me.unknown)
+        return any_drawn(me.tried, me.unknown, uniform(draws))
     judge(me, terms, context)
     return highest_draw(me.belief, me.spread, draws)
 
 
 def decide_greedily(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
-    """An unknown arm, in turn; else the highest x . theta."""
+    """From the urn while an arm is unknown; else the highest x . theta."""
     if me.num_unknown > 0:
-        return fewest_pulls(me.tried, me.unknown)
+        return any_drawn(me.tried, me.unknown, uniform(draws))
     judge(me, terms, context)
     best = 0
     for k in range(1, len(me.belief)):
@@ -233,12 +234,13 @@ def start_with_records(me: Any, terms: Terms) -> None:
 
 
 def decide_from_releases(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
-    """An unknown arm, in turn by the number of decisions; else the highest draw.
+    """While arms are unknown any of them, all alike; else the highest draw.
 
-    Nothing here may depend on decisions that are not released: neither counts of arms nor rewards. The proof needs it.
+    Nothing here may depend on decisions that are not released: neither counts of arms nor rewards. The proof needs it,
+    so there is no urn that looks at counts.
     """
     if me.num_unknown > 0:
-        return me.decisions % len(me.unknown)
+        return int(uniform(draws) * len(me.unknown))
     judge(me, terms, context)
     return highest_draw(me.belief, me.spread, draws)
 

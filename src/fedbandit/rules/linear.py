@@ -102,6 +102,10 @@ RECORD = sqrt(2.53125)
 |x| <= 1 and |q| <= 1/2, whether or not its arm is another, too (docs/privacy.md)."""
 
 
+ROUNDING = 1e-12
+"""Relative: the errors of both terms of ``gaussian_delta`` together are smaller."""
+
+
 def _tail(x: float) -> float:
     """The standard normal distribution function."""
     return 0.5 * erfc(-x / sqrt(2.0))
@@ -110,11 +114,13 @@ def _tail(x: float) -> float:
 def gaussian_delta(epsilon: float, deviation: float) -> float:
     """The least delta of Gaussian noise of so many units of what it hides (Balle and Wang 2018, Theorem 8).
 
-    For an epsilon above 100 that of 100, which is larger: its exponential would overflow.
+    For an epsilon above 100 that of 100, which is larger: its exponential would overflow. Rounding is counted in:
+    where the two terms nearly cancel, what is left of them is less than their errors.
     """
     epsilon = min(epsilon, 100.0)
     half, loss = 0.5 / deviation, epsilon * deviation
-    return _tail(half - loss) - exp(epsilon) * _tail(-half - loss)
+    reached = _tail(half - loss)
+    return reached - exp(epsilon) * _tail(-half - loss) + ROUNDING * reached
 
 
 def gaussian_scale(epsilon: float, delta: float) -> float:
@@ -122,7 +128,9 @@ def gaussian_scale(epsilon: float, delta: float) -> float:
 
     By bisection; the upper end is returned, which keeps them.
     """
-    low, high = 1e-3, 1e6
+    low, high = 1e-3, 1.0
+    while gaussian_delta(epsilon, high) > delta:
+        high *= 2.0
     for _ in range(200):
         middle = sqrt(low * high)
         if gaussian_delta(epsilon, middle) > delta:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args
 from fedbandit import rules
 from fedbandit.checks import closest
 from fedbandit.policies import protocol
+from fedbandit.policies.fed_linear import RECORDS
 from fedbandit.policies.protocol import (
     ARMS,
     FEATURES,
@@ -723,8 +724,8 @@ def _check_rule(kind: str, page: Page, terms: Any, used: Any, claim: str) -> Non
             raise WrongPage(kind, f"{words}.{claim}")
     if (page.context == "strata") != (used is private.collect_in_cells):
         raise WrongPage(kind, f"{name} is {'not ' if page.context == 'strata' else ''}for pages with strata.{claim}")
-    if used is private.collect_records and page.announced is not None:
-        raise WrongPage(kind, f"the page has announced, and which arm a decision had is protected.{claim}")
+    if used is private.collect_records and page != RECORDS:  # another one may keep features, and publish them
+        raise WrongPage(kind, f"{name} is for FedLinear alone, whose page is proved: use private.collect_row.{claim}")
     if any(type(getattr(terms, bound, None)) is not float for bound in ("low", "high")):
         raise WrongPage(kind, f"the terms need low and high, floats: rewards are clamped to them.{claim}")
 
