@@ -788,6 +788,11 @@ CONTEXT = [  # strata at live sites
     bug("bulletins do not say how often a stratum came", "Player.hand_out",
         "test_each_reward_lies_in_one_release_and_each_release_has_one_draw",
         drop="self.cells[arm][stratum] += decisions"),
+    bug("a stratum has the means of all patients", "_Looked._of_row",
+        "test_means_of_sites_are_near_the_truth_and_say_what_is_in_them",
+        swap={"self._stratum is None": "True"}),
+    bug("the patients of other sites count in the first stratum", "Board.decisions_in",
+        "test_patients_of_strata_are_those_of_all_sites", swap={"it[arm].cells[s]": "it[arm].cells[0]"}),
     bug("strata have the answer of all patients", "answers_of_strata", "test_the_answer_says_for_whom",
         swap={"belief._replace(theta=means, deviation=spreads)": "belief"}),
 ]

@@ -233,7 +233,7 @@ def test_names_are_no_formulas_in_a_spreadsheet():
     """Whoever opens the table must not run what a site has named."""
     body = evidence_body(played(1).site("here"), None, 0.0)
     named = [it.model_copy(update={"arm": '=HYPERLINK("http://evil")'}) for it in body.arms]
-    rows = list(csv.DictReader(StringIO(table_of(body.model_copy(update={"arms": named})))))
+    rows = list(csv.DictReader(StringIO(table_of([body.model_copy(update={"arms": named})]))))
     assert rows[0]["arm"] == '\'=HYPERLINK("http://evil")'
 
 

@@ -48,6 +48,10 @@ def status(
         str | None,
         typer.Option("--reference", help="The same as differences from this arm.", metavar="ARM"),
     ] = None,
+    stratum: Annotated[
+        str | None,
+        typer.Option("--stratum", help="The same of one stratum, by its label, such as 'over 65, impaired'."),
+    ] = None,
 ) -> None:
     """Show what live agents know, as their page does: answer, arms, neighbours, decisions, privacy and warnings.
 
@@ -64,7 +68,8 @@ def status(
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(min(16, len(agents))) as threads:
-            look_at = partial(seen_at, sites=sites or reference is not None, reference=reference)
+            has_sites = sites or reference is not None or stratum is not None
+            look_at = partial(seen_at, sites=has_sites, reference=reference, stratum=stratum)
             return list(threads.map(look_at, [url for url, _ in agents], [token for _, token in agents]))
 
     needed = _watch(look) if watch else _show(look(), _console())

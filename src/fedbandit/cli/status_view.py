@@ -48,25 +48,28 @@ class AgentStatus(NamedTuple):
     needs: list[str]
     at: float
     evidence: tuple[EvidenceOf, ...] = ()
+    stratum: str | None = None
 
 
-def seen_at(url: str, token: str | None, sites: bool = False, reference: str | None = None) -> AgentStatus:
-    """Ask an agent; with ``sites`` also for every site's estimates, or differences from a reference."""
+def seen_at(
+    url: str, token: str | None, sites: bool = False, reference: str | None = None, stratum: str | None = None
+) -> AgentStatus:
+    """Ask an agent; with ``sites`` also for every site's estimates, or differences from a reference; of a stratum."""
     at = datetime.now(UTC).timestamp()
     with Client(url, token, timeout=PATIENCE, deadline=PATIENCE, retries=0) as client:
         evidence: tuple[EvidenceOf, ...] = ()
         try:
             state = client.state()
             if sites:
-                found = client.evidence(reference)
+                found = client.evidence(reference, stratum)
                 evidence = tuple(found.arms if reference is None else found.differences)
         except AgentError as error:
             return AgentStatus(url, None, [_told(url, error)], at)
         try:
             client.ready()
         except AgentError as error:
-            return AgentStatus(url, state, [f"it does not serve: {error}", *state.needs_person], at, evidence)
-    return AgentStatus(url, state, state.needs_person, at, evidence)
+            return AgentStatus(url, state, [f"it does not serve: {error}", *state.needs_person], at, evidence, stratum)
+    return AgentStatus(url, state, state.needs_person, at, evidence, stratum)
 
 
 def _told(url: str, error: AgentError) -> str:
@@ -162,7 +165,7 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
     if state.answer.strata:
         yield _strata(state, width)
     for it in seen.evidence[:_MOST]:
-        yield from _sites(it, state, width)
+        yield from _sites(it, state, width, seen.stratum)
     if state.neighbours:
         yield from _neighbours(state, seen.at, width)
     else:
@@ -214,30 +217,29 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
 
 
 def _strata(state: SiteState, width: int) -> RenderableType:
-    """The best arm of each stratum, and the estimates of all."""
+    """The best arm of each stratum, and of all arms the estimate, and how many patients got it at all sites."""
     decimals = _decimals(state.federation.high - state.federation.low)
     arms = [_clean(it.name) for it in state.arms[:_MOST]] if width >= _MIDDLE else []
     table = _table(width, "patients", "of all >", "best so far", "sure >", *(f"{name} >" for name in arms))
     for it in state.answer.strata[:_MOST]:
         leader, sure = _clean(it.leader or "unknown"), "" if it.chance is None else _chance(it.chance)
-        each = zip(it.estimates, it.errors, strict=True) if arms else ()
-        cells = [_with_error(mean, error, decimals) for mean, error in each]
+        each = zip(it.estimates, it.intervals, it.patients, strict=True) if arms else ()
+        cells = [f"{_of_cell(mean, around, decimals)}\n{patients:,} patients" for mean, around, patients in each]
         table.add_row(_plain(it.label), *map(Text, (f"{100.0 * it.frequency:.0f} %", leader, sure, *cells)))
     return table
 
 
-def _with_error(mean: float | None, error: float | None, decimals: int) -> str:
-    if mean is None:
-        return "unknown"
-    return f"{mean:.{decimals}f}" + ("" if error is None else f" ± {error:.{decimals}f}")
+def _of_cell(mean: float | None, around: IntervalBody | None, decimals: int) -> str:
+    return "unknown" if mean is None else _with_interval(mean, around, decimals)
 
 
-def _sites(it: EvidenceOf, state: SiteState, width: int) -> Iterator[RenderableType]:
+def _sites(it: EvidenceOf, state: SiteState, width: int, stratum: str | None) -> Iterator[RenderableType]:
     """A forest plot: every site's estimate beside the average."""
     decimals = _decimals(state.federation.high - state.federation.low)
     less = "" if it.reference is None else f", less that of {it.reference}"
     said = f": {it.words}" if it.words else ""
-    yield Text(_clean(f"{it.arm}{less}{said}"), "bold")
+    whose = "" if stratum is None else f"{stratum}: "
+    yield Text(_clean(f"{whose}{it.arm}{less}{said}"), "bold")
     drawn = width >= _NARROW
     headings = ["site", "estimate (95 %)", *([""] if drawn else []), "share >", "patients >"]
     table = _table(width, *headings)
@@ -246,6 +248,8 @@ def _sites(it: EvidenceOf, state: SiteState, width: int) -> Iterator[RenderableT
     high = max((ends[1] for each in shown if (ends := _range_of(each)) is not None), default=1.0)
     for each in it.sites[:_MOST]:
         mean = "nothing yet" if each.mean is None else _with_interval(each.mean, each.interval, decimals)
+        if each.mean is not None and each.part < 0.995:
+            mean += f"\n{100.0 * each.part:.0f} % from this group"
         line = [_line_of(each, low, high)] if drawn else []
         table.add_row(_plain(each.site), *map(Text, (mean, *line, _share(each.share), f"{each.patients:,}")))
     average = "unknown" if it.estimate is None else _with_interval(it.estimate, it.interval, decimals)
@@ -336,6 +340,9 @@ def _leader(state: SiteState) -> str:
     answer = state.answer
     if answer.leader is None:
         return "nothing is known yet"
+    leaders = {it.leader for it in answer.strata if it.leader is not None}
+    if len(leaders) > 1 and (answer.strata_matter or 0.0) > 0.5:  # more likely than not
+        return "depends on the patient"
     return answer.leader if answer.chance is None else f"{answer.leader} ({_chance(answer.chance)} sure)"
 
 

@@ -7,7 +7,7 @@ from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.history_file import HISTORY_FILE, HistoryFile
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal, look_at
-from fedbandit.agent.http.evidence import evidence_body
+from fedbandit.agent.http.evidence import evidence_of_all
 from fedbandit.agent.http.past import Whose, points_in
 from fedbandit.agent.http.snapshot import arms_body, site_state
 from fedbandit.agent.http.state import ArmsBody, EvidenceBody, HistoryPoint, SiteState
@@ -25,6 +25,7 @@ class Facts:
     """What one site knows of its federation; nothing in it is a raw reward.
 
     * ``at``: when, in seconds since 1970
+    * ``evidence``: of all patients; ``strata``: of each stratum that the policy tells apart
     * ``is_running``: whether an agent has answered; else it is what the data folder holds
     """
 
@@ -34,12 +35,14 @@ class Facts:
     evidence: EvidenceBody
     arms: ArmsBody
     points: tuple[HistoryPoint, ...]
+    strata: tuple[EvidenceBody, ...] = ()
 
 
 def of_agent(client: "Client", reference: str | None, at: float) -> Facts:
     """Ask a running agent; its errors are those of the client."""
     state, evidence = client.state(), client.evidence(reference)
-    return Facts(at, True, state, evidence, client.arms(), tuple(client.history().points))
+    strata = tuple(client.evidence(evidence.reference, it.label) for it in state.answer.strata)
+    return Facts(at, True, state, evidence, client.arms(), tuple(client.history().points), strata)
 
 
 def of_folder(config: SiteConfig, reference: str | None, at: float) -> Facts:
@@ -53,7 +56,8 @@ def of_folder(config: SiteConfig, reference: str | None, at: float) -> Facts:
         points = points_in(HistoryFile(config.data / HISTORY_FILE), whose)
     except OSError:
         points = []
-    return Facts(at, False, state, evidence_body(site, reference, at), arms_body(site), tuple(points))
+    evidence, *strata = evidence_of_all(site, reference, at)
+    return Facts(at, False, state, evidence, arms_body(site), tuple(points), tuple(strata))
 
 
 def _stored(config: SiteConfig) -> "Stored":

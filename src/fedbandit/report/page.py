@@ -13,6 +13,7 @@ from fedbandit.agent.core.notices import duration
 from fedbandit.agent.http.state import (
     ArmChangeBody,
     ArmState,
+    EvidenceBody,
     EvidenceOf,
     FederationState,
     IntervalBody,
@@ -103,6 +104,8 @@ def page_of(facts: Facts) -> str:
         *_section("Patients", _patients(facts)),
         *_section(f"How good each {terms.words.arm} is", _forests(facts, facts.evidence.arms)),
         *_section(f"Compared with {_name(facts.evidence.reference)}", _forests(facts, facts.evidence.differences)),
+        *(_section("Whom it is best for", _for_whom(facts)) if facts.strata else ()),
+        *(part for it in facts.strata for part in _section(_of_stratum(it), _forests(facts, it.differences))),
         *_section("Over time", _over_time(facts)),
         *_section("What was stopped, when and why", _stops(facts)),
         *_section("Quality of the data", _quality(facts)),
@@ -226,6 +229,11 @@ def _forests(facts: Facts, found: Sequence[EvidenceOf]) -> Iterator[str]:
     if not found:
         yield f"<p>There is no other {_text(words.arm)}.</p>"
         return
+    if _has_parts(found):
+        yield (
+            "<p>Of one group a site has means of sums in which its patients are: where sums were too small, several "
+            "groups are in one. Then it says how much of the mean is from this group.</p>"
+        )
     if found[0].reference is None:
         yield (
             f"<p>Each row is a site: its own mean {_text(words.reward)}, with its 95 % interval for somebody who looks "
@@ -276,10 +284,65 @@ def forest(it: EvidenceOf, terms: FederationState) -> Iterator[str]:
         yield f"<p>{_text(it.spread_in_words)}</p>"
 
 
+def _is_mixed(it: SiteEstimateBody) -> bool:
+    """Whether a site's mean of a stratum has others' patients in it."""
+    return it.mean is not None and it.part < 0.995
+
+
+def _has_parts(found: Sequence[EvidenceOf]) -> bool:
+    """Whether any site's has."""
+    return any(_is_mixed(each) for it in found for each in it.sites)
+
+
 def _site_row(it: SiteEstimateBody, scale: Scale, zero: float | None, decimals: int) -> list[str]:
     drawn = row(scale, Span(it.mean, *_ends(it.interval)), zero)
     mean = "nothing yet" if it.mean is None else _around(it.mean, it.interval, decimals)
+    if _is_mixed(it):
+        mean += f'<br><span class="faint">{100 * it.part:.0f} % from this group</span>'
     return [_name(it.site), drawn, mean, f"{100 * it.share:.0f} %", f"{it.patients:,}"]
+
+
+def _for_whom(facts: Facts) -> Iterator[str]:
+    """The answer in each stratum, and how many patients of each got which arm."""
+    state, words = facts.state, facts.state.federation.words
+    decimals = _decimals(state.federation.high - state.federation.low)
+    factors = ", ".join(_name(it) for it in state.federation.context or {})
+    yield (
+        f"<p>The best {_text(words.arm)} so far for patients of whom this is known beforehand: {factors}. Nothing of "
+        "it is about one patient. Estimates of one group lean on all others, as far as they are alike.</p>"
+    )
+    headings = [("patients", ""), ("of all", "n"), ("best so far", ""), ("sure", "n")]
+    rows = [
+        [
+            _name(it.label),
+            f"{100 * it.frequency:.0f} %",
+            "unknown" if it.leader is None else _name(it.leader),
+            "" if it.chance is None else _sure(it.chance),
+        ]
+        for it in state.answer.strata
+    ]
+    yield from _table(headings, rows)
+    for start in range(0, len(state.arms), ARMS_ABREAST):
+        shown = list(enumerate(state.arms))[start : start + ARMS_ABREAST]
+        headings = [("patients", ""), *((_name(arm.name), "n") for _, arm in shown)]
+        yield f"<h3>Mean {_text(words.reward)} (95 % interval)</h3>"
+        rows = [
+            [_name(it.label), *(_around(it.estimates[k], it.intervals[k], decimals) for k, _ in shown)]
+            for it in state.answer.strata
+        ]
+        yield from _table(headings, rows)
+        yield "<h3>Patients at all sites</h3>"
+        rows = [[_name(it.label), *(f"{it.patients[k]:,}" for k, _ in shown)] for it in state.answer.strata]
+        yield from _table(headings, rows)
+
+
+def _of_stratum(it: EvidenceBody) -> str:
+    return f"{_name(it.stratum or '')}: compared with {_name(it.reference)}"
+
+
+def _sure(chance: float) -> str:
+    """Rounded down: nobody is told more than is known."""
+    return "&gt; 99 %" if chance > 0.99 else "&lt; 1 %" if chance < 0.01 else f"{floor(100.0 * chance)} %"
 
 
 # ---------------------------------------------------------------- over time

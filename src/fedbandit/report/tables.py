@@ -14,8 +14,8 @@ __all__ = ["tables_of"]
 def tables_of(facts: Facts) -> dict[str, str]:
     """Each table by the name of its file."""
     return {
-        "sites.csv": _table(("site", "arm", "patients", "rewards_released", "share"), _sites(facts)),
-        "evidence.csv": table_of(facts.evidence),
+        "sites.csv": _table(("site", "stratum", "arm", "patients", "rewards_released", "share"), _sites(facts)),
+        "evidence.csv": table_of((facts.evidence, *facts.strata)),
         "history.csv": _table(
             ("at", "arm", "estimate", "low", "high", "always_low", "always_high", "own_mean"), _history(facts)
         ),
@@ -26,9 +26,12 @@ def tables_of(facts: Facts) -> dict[str, str]:
 
 
 def _sites(facts: Facts) -> Iterable[Sequence[object]]:
-    for it in facts.evidence.arms:
-        for each in it.sites:
-            yield plain_cell(each.site), plain_cell(it.arm), each.patients, each.rewards, each.share
+    for body in (facts.evidence, *facts.strata):
+        stratum = plain_cell(body.stratum or "")
+        for it in body.arms:
+            for each in it.sites:
+                rewards = "" if stratum else each.rewards
+                yield plain_cell(each.site), stratum, plain_cell(it.arm), each.patients, rewards, each.share
 
 
 def _history(facts: Facts) -> Iterable[Sequence[object]]:

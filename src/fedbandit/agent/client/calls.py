@@ -105,6 +105,7 @@ _KINDS: dict[str, type[AgentError]] = {
     "unavailable": Unavailable,
     "unknown_arm": InvalidRequest,
     "unknown_decision": UnknownDecision,
+    "unknown_stratum": InvalidRequest,
     "window_over": TooLateToCancel,
 }
 
@@ -379,13 +380,15 @@ def state() -> ApiCall[SiteState]:
     return ApiCall("GET", "/v1/state", _model(SiteState))
 
 
-def evidence(reference: str | None = None) -> ApiCall[EvidenceBody]:
+def evidence(reference: str | None = None, stratum: str | None = None) -> ApiCall[EvidenceBody]:
     """Read every site's estimates beside the average.
 
     ``reference``: the arm with which the others are compared; by default the control arm, or the leading one.
+    ``stratum``: the label of one of ``state().answer.strata``; by default all patients.
     """
-    query = "" if reference is None else f"?reference={quote(reference, safe='')}"
-    return ApiCall("GET", f"/v1/evidence{query}", _model(EvidenceBody))
+    asked = {"reference": reference, "stratum": stratum}
+    query = urlencode({name: value for name, value in asked.items() if value is not None}, quote_via=quote, safe="")
+    return ApiCall("GET", f"/v1/evidence{'?' if query else ''}{query}", _model(EvidenceBody))
 
 
 def audit_log(**wanted: str | int) -> ApiCall[AuditLogBody]:

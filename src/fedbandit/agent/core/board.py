@@ -505,6 +505,13 @@ class Board:
         found = [it.bulletin.by_arm for it in counting if it is not None]
         return tuple(sum(it[arm].patients for it in found if arm in it) for arm in arms)
 
+    def decisions_in(self, arms: Sequence[str], num_strata: int) -> tuple[tuple[int, ...], ...]:
+        """The same by stratum."""
+        counting = [self.counting(name) for name in self.counted() if name != self._own]
+        found = [it.bulletin.by_arm for it in counting if it is not None]
+        strata = range(num_strata)
+        return tuple(tuple(sum(it[arm].cells[s] for it in found if arm in it) for s in strata) for arm in arms)
+
     # ---------------------------------------------------------------- who knows what
 
     def known_changes(self, name: str, site: str) -> tuple[ArmChange, ...]:

@@ -112,6 +112,12 @@ class Factors:
         levels = self.levels(stratum)
         return ", ".join(self.name_of(it, levels[it.name]) for it in self.factors)
 
+    def labelled(self, argument: str, label: object) -> int:
+        """The number of the stratum with this label."""
+        if label not in self.labels:
+            raise InvalidArgument(argument, label, f"one of {'; '.join(self.labels)}", closest(str(label), self.labels))
+        return self.labels.index(label)
+
     def name_of(self, factor: Factor, level: str) -> str:
         """A level in words, with the name of its factor where it says nothing alone."""
         is_clear = level != UNKNOWN and sum(level in it.levels for it in self.factors) == 1

@@ -3,6 +3,9 @@
 All of it derives from releases, which every site has on its board. An interval is one of three (``rules.sequences``):
 the usual one of 95 %, for somebody who looks once; an always-valid one, calibrated; an always-valid one that is proved,
 over the sites that have released, each by how much it has released where patients count.
+
+Of a stratum, the average is that of the model of all strata (``rules.strata``). A site's own mean is that of all sums
+in which the stratum is: some pool it with others, and ``part`` says how much of the mean is patients of the stratum.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,7 @@ from fedbandit.rules.guardrail import MeanOfReleases, shares_by_precision
 from fedbandit.rules.heterogeneity import Heterogeneity, heterogeneity
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 from fedbandit.rules.sequences import NORMAL_95, SEQUENCE_ERROR, proved_difference, proved_interval
-from fedbandit.rules.strata_influence import mean_of_record
+from fedbandit.rules.strata_influence import mean_in_stratum, mean_of_record
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
@@ -38,6 +41,7 @@ class SiteEstimate:
     * ``deviation``: of its noise and its rewards; None where the policy has none
     * ``share``: in the average; 0 before its first release
     * ``patients``: its decisions for the arm; ``rewards``: those in releases
+    * ``part``: of a stratum, how much of the mean is its patients; 1 where there is nothing to mix
     """
 
     site: str
@@ -46,6 +50,7 @@ class SiteEstimate:
     share: float
     patients: int
     rewards: int
+    part: float = 1.0
 
     @property
     def interval(self) -> Interval | None:
@@ -82,9 +87,11 @@ def reference_of(site: "Site") -> str:
     return site.arms.names[leader or 0]
 
 
-def evidence_of(site: "Site", reference: str) -> tuple[tuple[Evidence, ...], tuple[Evidence, ...]]:
-    """Of each arm, and of each other arm against the reference, which is one of the arms."""
-    looked = _Looked(site)
+def evidence_of(
+    site: "Site", reference: str, stratum: int | None = None
+) -> tuple[tuple[Evidence, ...], tuple[Evidence, ...]]:
+    """Of each arm, and of each other arm against the reference, which is one of the arms; of all patients, or some."""
+    looked = _Looked(site, stratum)
     names = site.arms.names
     return (
         tuple(looked.arm(k) for k in range(len(names))),
@@ -95,10 +102,14 @@ def evidence_of(site: "Site", reference: str) -> tuple[tuple[Evidence, ...], tup
 class _Looked:
     """A board as it is now."""
 
-    def __init__(self, site: "Site") -> None:
-        self._site, self._terms, self._names = site, site.terms, site.arms.names
+    def __init__(self, site: "Site", stratum: int | None) -> None:
+        self._site, self._terms, self._names, self._stratum = site, site.terms, site.arms.names, stratum
         self._width = site.terms.high - site.terms.low
-        self._theta, self._errors = site.theta, site.errors
+        if stratum is None:
+            self._theta, self._errors = site.theta, site.errors
+        else:
+            found = site.strata[stratum]
+            self._theta, self._errors = found.theta, found.errors
         self._of_sites = [tuple(self._estimates(name)) for name in self._names]
         self._most = _most_releases(self._terms)
 
@@ -126,11 +137,12 @@ class _Looked:
 
     def _estimates(self, arm: str) -> Iterator[SiteEstimate]:
         """Of all sites that count, by name."""
-        board, site = self._site.board, self._site
+        board = self._site.board
         rows, versions = board.rows(arm)
         weights = [row[WEIGHT] if len(row) == 3 and row[VARIANCE] > 0.0 else 0.0 for row in rows]
         if strata := self._terms.num_strata:
-            weights = [sum(row[1 : 1 + strata]) if row[0] > 0.0 else 0.0 for row in rows]
+            here = slice(1, 1 + strata) if self._stratum is None else slice(1 + self._stratum, 2 + self._stratum)
+            weights = [sum(row[here]) if row[0] > 0.0 else 0.0 for row in rows]
         if not any(weights):  # of other pages each row that is there counts alike
             weights = [float(len(row) != 3 and version > 0) for row, version in zip(rows, versions, strict=True)]
         total = sum(weights) or 1.0
@@ -138,10 +150,8 @@ class _Looked:
             held = board.counting(name)
             entries: Mapping[str, ArmEntry] = {} if held is None else held.bulletin.by_arm
             entry = entries.get(arm)
-            patients = 0 if entry is None else entry.patients
-            if name == site.name:
-                patients = site.tried[self._names.index(arm)]
-            mean, variance = self._of_row(name, arm, row, entry)
+            patients = self._patients(name, arm, entry)
+            mean, variance, part = self._of_row(name, arm, row, entry)
             yield SiteEstimate(
                 name,
                 None if mean is None else from_grid(mean, self._terms.low, self._terms.high),
@@ -149,23 +159,36 @@ class _Looked:
                 weight / total if mean is not None else 0.0,
                 patients,
                 0 if entry is None else entry.rewards,
+                part,
             )
+
+    def _patients(self, site: str, arm: str, entry: ArmEntry | None) -> int:
+        """Of this site as it knows itself, of others as their bulletins say."""
+        k, s = self._names.index(arm), self._stratum
+        if site == self._site.name:
+            return self._site.tried[k] if s is None else self._site.tried_in[k][s]
+        if entry is None:
+            return 0
+        return entry.patients if s is None else entry.cells[s]
 
     def _of_row(
         self, site: str, arm: str, row: Sequence[float], entry: ArmEntry | None
-    ) -> tuple[float | None, float | None]:
-        """The mean and its variance in steps of the grid."""
+    ) -> tuple[float | None, float | None, float]:
+        """The mean and its variance in steps of the grid, and how much of it is the stratum's."""
         if entry is None or entry.releases == 0:
-            return None, None
+            return None, None, 1.0
         if strata := self._terms.num_strata:
-            mean, variance = mean_of_record(row, strata)
-            return (GRID * mean, GRID * GRID * variance) if variance > 0.0 else (None, None)
+            if self._stratum is None:
+                mean, variance = mean_of_record(row, strata)
+                return (GRID * mean, GRID * GRID * variance, 1.0) if variance > 0.0 else (None, None, 1.0)
+            found = mean_in_stratum(row, self._stratum, strata)
+            return (None, None, 1.0) if found is None else (GRID * found.mean, GRID * GRID * found.variance, found.part)
         if len(row) == 3:
-            return (row[MEAN], row[VARIANCE]) if row[VARIANCE] > 0.0 else (None, None)
+            return (row[MEAN], row[VARIANCE], 1.0) if row[VARIANCE] > 0.0 else (None, None, 1.0)
         released = self._site.board.released_mean(site, arm)
         if released is not None:
-            return released.mean, released.variance
-        return (row[0] if len(row) == 1 else ratio(row[0], row[1])), None
+            return released.mean, released.variance, 1.0
+        return (row[0] if len(row) == 1 else ratio(row[0], row[1])), None, 1.0
 
     # ---------------------------------------------------------------- what is proved
 
@@ -223,11 +246,16 @@ def _apart(one: SiteEstimate, other: SiteEstimate) -> SiteEstimate:
         min(one.share, other.share),
         one.patients + other.patients,
         one.rewards + other.rewards,
+        min(one.part, other.part),
     )
 
 
+MOSTLY = 0.5
+"""A site is compared with others in a stratum if at least so much of its mean is patients of that."""
+
+
 def _spread(sites: Sequence[SiteEstimate]) -> Heterogeneity | None:
-    known = [(it.mean, it.deviation) for it in sites if it.mean is not None and it.deviation]
+    known = [(it.mean, it.deviation) for it in sites if it.mean is not None and it.deviation and it.part >= MOSTLY]
     return heterogeneity([mean for mean, _ in known], [(deviation or 0.0) ** 2 for _, deviation in known])
 
 

@@ -251,6 +251,18 @@ class Site:
         return tuple(self._player.me.tried)
 
     @property
+    def tried_in(self) -> tuple[tuple[int, ...], ...]:
+        """The same by stratum; empty where the policy is told of none."""
+        return tuple(map(tuple, self._player.cells))
+
+    @property
+    def patients_in(self) -> tuple[tuple[int, ...], ...]:
+        """Decisions for each arm by stratum at all sites that count, as far as known here; empty without strata."""
+        others = self.board.decisions_in(self._arms.names, self.terms.num_strata)
+        each = zip(self.tried_in, others, strict=True)
+        return tuple(tuple(map(sum, zip(here, there, strict=True))) for here, there in each)
+
+    @property
     def patients(self) -> tuple[int, ...]:
         """Decisions for each arm at all sites that count, as far as their bulletins say; its own are all here."""
         others = self.board.decisions(self._arms.names)

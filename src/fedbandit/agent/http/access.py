@@ -280,7 +280,7 @@ def check_tokens(tokens: Iterable[str]) -> None:
 # Unknown parameters are refused: a caller who sends one expects an effect.
 QUERY_OF: Mapping[str, tuple[str, ...]] = {
     "log": ("after",),
-    "evidence": ("reference",),
+    "evidence": ("reference", "stratum"),
     "evidence_table": ("reference",),
     "audit_log": FILTERS,
 }

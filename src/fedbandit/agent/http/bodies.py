@@ -49,6 +49,7 @@ Code = Literal[
     "unknown_arm",
     "unknown_decision",
     "unknown_member",
+    "unknown_stratum",
     "unsupported_type",
     "untrusted_proxy",
     "window_over",

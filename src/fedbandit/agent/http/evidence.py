@@ -1,9 +1,11 @@
 """Every site's estimates beside the average: ``GET /v1/evidence``, as JSON and as a table of comma-separated values.
 
-The table has a row for each site of each arm and difference, and one for the average, whose site is empty.
+The table has a row for each site of each arm and difference, and one for the average, whose site is empty; of all
+patients, whose stratum is empty, and of each stratum.
 """
 
 import csv
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -24,23 +26,53 @@ if TYPE_CHECKING:
 
 __all__ = ["add_evidence", "evidence_body", "plain_cell", "table_of"]
 
-COLUMNS = ("kind", "arm", "reference", "status", "site", "estimate", "low", "high", "always_low", "always_high")
-MORE_COLUMNS = ("proved_low", "proved_high", "share", "patients", "rewards", "tau2", "i2")
+COLUMNS = (
+    "kind",
+    "stratum",
+    "arm",
+    "reference",
+    "status",
+    "site",
+    "estimate",
+    "low",
+    "high",
+    "always_low",
+    "always_high",
+)
+MORE_COLUMNS = ("proved_low", "proved_high", "share", "patients", "rewards", "tau2", "i2", "part")
 
 
-def evidence_body(site: Site, reference: str | None, at: float) -> models.EvidenceBody:
-    """All of it; refuses a reference that is no arm."""
+def evidence_body(site: Site, reference: str | None, at: float, stratum: str | None = None) -> models.EvidenceBody:
+    """All of it, of all patients or of the stratum with this label; refuses a reference that is no arm."""
     names = site.arms.names
     if reference is not None and reference not in names:
         raise InvalidArgument("reference", reference, f"one of {', '.join(names)}", closest(reference, names))
     chosen = reference or reference_of(site)
-    arms, differences = evidence_of(site, chosen)
+    number = None if stratum is None else stratum_of(site, stratum)
+    arms, differences = evidence_of(site, chosen, number)
     return models.EvidenceBody(
         at=at,
         reference=chosen,
+        stratum=stratum,
         arms=[_body(site, it) for it in arms],
         differences=[_body(site, it) for it in differences],
     )
+
+
+def stratum_of(site: Site, label: str) -> int:
+    """The number of a stratum that the policy tells apart."""
+    factors = site.terms.context
+    if factors is None or not site.terms.num_strata:
+        accepted = 'left out: no stratum is told apart without [federation.context] and policy.context = "strata"'
+        raise InvalidArgument("stratum", label, accepted)
+    return factors.labelled("stratum", label)
+
+
+def evidence_of_all(site: Site, reference: str | None, at: float) -> list[models.EvidenceBody]:
+    """Of all patients, and of each stratum."""
+    factors = site.terms.context if site.terms.num_strata else None
+    labels = () if factors is None else factors.labels
+    return [evidence_body(site, reference, at, label) for label in (None, *labels)]
 
 
 def _body(site: Site, it: Evidence) -> models.EvidenceOf:
@@ -77,24 +109,33 @@ def _site_body(it: SiteEstimate) -> models.SiteEstimateBody:
         share=it.share,
         patients=it.patients,
         rewards=it.rewards,
+        part=it.part,
     )
 
 
-def table_of(body: models.EvidenceBody) -> str:
-    """Comma-separated values with a heading; numbers in full."""
+def table_of(bodies: Sequence[models.EvidenceBody]) -> str:
+    """Comma-separated values with a heading; numbers in full. ``bodies``: of all patients, and of each stratum."""
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*COLUMNS, *MORE_COLUMNS])
-    for kind, found in (("arm", body.arms), ("difference", body.differences)):
-        for it in found:
-            what = [kind, plain_cell(it.arm), plain_cell(it.reference or ""), it.status]
-            spread = ["", ""] if it.spread is None else [it.spread.tau2, it.spread.i2]
-            ends = [*_ends(it.interval), *_ends(it.always), *_ends(it.proved)]
-            table.writerow([*what, "", _cell(it.estimate), *ends, 1.0, it.patients, it.rewards, *spread])
-            for each in it.sites:
-                site, ends = plain_cell(each.site), [*_ends(each.interval), "", "", "", ""]
-                table.writerow([*what, site, _cell(each.mean), *ends, each.share, each.patients, each.rewards, "", ""])
+    for body in bodies:
+        table.writerows(_rows_of(body, "arm", body.arms))
+        table.writerows(_rows_of(body, "difference", body.differences))
     return text.getvalue()
+
+
+def _rows_of(
+    body: models.EvidenceBody, kind: str, found: Sequence[models.EvidenceOf]
+) -> Iterator[list[str | float | int]]:
+    for it in found:
+        what = [kind, plain_cell(body.stratum or ""), plain_cell(it.arm), plain_cell(it.reference or ""), it.status]
+        spread = ["", ""] if it.spread is None else [it.spread.tau2, it.spread.i2]
+        ends = [*_ends(it.interval), *_ends(it.always), *_ends(it.proved)]
+        yield [*what, "", _cell(it.estimate), *ends, 1.0, it.patients, it.rewards, *spread, 1.0]
+        for each in it.sites:
+            site, ends = plain_cell(each.site), [*_ends(each.interval), "", "", "", ""]
+            counts = each.share, each.patients, each.rewards, "", "", each.part
+            yield [*what, site, _cell(each.mean), *ends, *counts]
 
 
 def plain_cell(text: str) -> str:
@@ -124,15 +165,24 @@ def add_evidence(app: FastAPI, agent: "Agent") -> None:
         "schema": {"type": "string", "minLength": 1},
     }
 
-    async def read(request: Request, operation: str) -> models.EvidenceBody:
-        reference = query_of(operation, request.scope["query_string"]).get("reference")
-        try:
-            return await agent.evidence(reference)
-        except InvalidArgument as error:
-            raise bodies.HttpError(404, "unknown_arm", str(error), "reference", error.accepted) from None
+    stratum = {
+        "name": "stratum",
+        "in": "query",
+        "required": False,
+        "description": "Label of a stratum that the policy tells apart; by default all patients.",
+        "schema": {"type": "string", "minLength": 1},
+    }
+
+    def refused(error: InvalidArgument) -> bodies.HttpError:
+        code = "unknown_arm" if error.argument == "reference" else "unknown_stratum"
+        return bodies.HttpError(404, code, str(error), error.argument, error.accepted)
 
     async def evidence(request: Request) -> Response:
-        return bodies.json_response(await read(request, "evidence"))
+        asked = query_of("evidence", request.scope["query_string"])
+        try:
+            return bodies.json_response(await agent.evidence(asked.get("reference"), asked.get("stratum")))
+        except InvalidArgument as error:
+            raise refused(error) from None
 
     app.get(
         "/v1/evidence",
@@ -141,18 +191,23 @@ def add_evidence(app: FastAPI, agent: "Agent") -> None:
         description="What a forest plot shows: of each arm, and of each other arm against a reference.",
         response_model=models.EvidenceBody,
         responses=bodies.errors(404, 422, 503),
-        openapi_extra={"parameters": [reference]},
+        openapi_extra={"parameters": [reference, stratum]},
     )(evidence)
 
     async def evidence_table(request: Request) -> Response:
-        return Response(table_of(await read(request, "evidence_table")), media_type="text/csv; charset=utf-8")
+        asked = query_of("evidence_table", request.scope["query_string"])
+        try:
+            found = await agent.evidence_of_all(asked.get("reference"))
+        except InvalidArgument as error:
+            raise refused(error) from None
+        return Response(table_of(found), media_type="text/csv; charset=utf-8")
 
     app.get(
         "/v1/evidence.csv",
         operation_id="evidence_table",
         summary="The same as a table",
         description="Comma-separated values: a row for each site of each arm and difference, and one for the average, "
-        "whose site is empty.",
+        "whose site is empty; of all patients, whose stratum is empty, and of each stratum.",
         response_class=Response,
         responses={200: {"description": "A table.", "content": {"text/csv": {"schema": {"type": "string"}}}}}
         | bodies.errors(404, 422, 503),

@@ -190,9 +190,10 @@ def _words_state(words: Words) -> models.WordsState:
 
 
 def _strata_state(site: Site) -> list[models.StratumState]:
-    factors, names = site.terms.context, site.arms.names
-    if factors is None:
+    factors, names, terms = site.terms.context, site.arms.names, site.terms
+    if factors is None or not terms.num_strata:
         return []
+    pulls, patients, width = site.tried_in, site.patients_in, terms.high - terms.low
     return [
         models.StratumState(
             label=factors.label(it.stratum),
@@ -203,6 +204,12 @@ def _strata_state(site: Site) -> list[models.StratumState]:
             estimates=list(it.theta),
             errors=list(it.errors),
             chances=list(it.answer.chances),
+            intervals=[
+                interval_body(intervals_of(mean, error, width, terms.low, terms.high)[0])
+                for mean, error in zip(it.theta, it.errors, strict=True)
+            ],
+            pulls=[of_arm[it.stratum] for of_arm in pulls],
+            patients=[of_arm[it.stratum] for of_arm in patients],
         )
         for it in site.strata
     ]

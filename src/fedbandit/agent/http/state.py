@@ -177,6 +177,11 @@ class StratumState(_StateModel):
     estimates: list[float | None] = Field(description="estimate of each arm, in the order of `arms`; null: unknown")
     errors: list[float | None] = Field(description="standard deviation of each estimate")
     chances: list[float | None] = Field(description="chance of each active arm to be the best here")
+    intervals: list[IntervalBody | None] = Field(
+        description="95 % interval of each estimate, for somebody who looks once"
+    )
+    pulls: list[int] = Field(description="decisions for each arm at this site")
+    patients: list[int] = Field(description="decisions for each arm at all sites that count, as far as known here")
 
 
 class AnswerState(_StateModel):
@@ -251,7 +256,11 @@ class SiteEstimateBody(_StateModel):
     )
     share: float = Field(description="its share in the average")
     patients: int = Field(description="its decisions for the arm; of a difference for both arms")
-    rewards: int = Field(description="rewards in its releases; of a difference of both arms")
+    rewards: int = Field(description="rewards in its releases, of all strata; of a difference of both arms")
+    part: float = Field(
+        default=1.0,
+        description="of a stratum, how much of the mean is patients of it: the rest lie in the same pooled sums",
+    )
 
 
 class SpreadBody(_StateModel):
@@ -280,7 +289,7 @@ class EvidenceOf(_StateModel):
         "that have released, where patients count each by how much it has released; null where nothing is proved"
     )
     patients: int = Field(description="decisions for the arm at all sites; of a difference for both arms")
-    rewards: int = Field(description="rewards in releases of all sites")
+    rewards: int = Field(description="rewards in releases of all sites, of all strata")
     words: str = Field(
         description="a difference in patients: such as 'about 3 more failures per 100 patients'; else empty"
     )
@@ -294,6 +303,9 @@ class EvidenceBody(_StateModel):
 
     at: float = Field(description="when, in seconds since 1970")
     reference: str = Field(description="arm with which the others are compared")
+    stratum: str | None = Field(
+        default=None, description="label of the stratum whose patients these are; null: all patients"
+    )
     arms: list[EvidenceOf] = Field(description="each arm, in the order of the numbers")
     differences: list[EvidenceOf] = Field(description="each other arm against the reference")
 

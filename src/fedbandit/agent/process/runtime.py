@@ -48,7 +48,7 @@ from fedbandit.agent.gossip.listener import Listener, Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
-from fedbandit.agent.http.evidence import evidence_body
+from fedbandit.agent.http.evidence import evidence_body, evidence_of_all
 from fedbandit.agent.http.past import Past, Whose
 from fedbandit.agent.http.snapshot import (
     arms_body,
@@ -670,9 +670,13 @@ class Agent:
         """The response of ``GET /v1/history``."""
         return self._past.history((await self.arms()).names)
 
-    async def evidence(self, reference: str | None) -> EvidenceBody:
+    async def evidence(self, reference: str | None, stratum: str | None = None) -> EvidenceBody:
         """The response of ``GET /v1/evidence``."""
-        return await self.site.shown(lambda site: evidence_body(site, reference, time.time()))
+        return await self.site.shown(lambda site: evidence_body(site, reference, time.time(), stratum))
+
+    async def evidence_of_all(self, reference: str | None) -> list[EvidenceBody]:
+        """That of all patients, and of each stratum."""
+        return await self.site.shown(lambda site: evidence_of_all(site, reference, time.time()))
 
     def _warnings(self, site: Site) -> list[str]:
         said = [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]

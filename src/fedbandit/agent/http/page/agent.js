@@ -34,8 +34,8 @@ async function call(method, path, body) {
 const excluded = (name) => `/v1/excluded/${encodeURIComponent(name)}`;
 
 export const state = () => call("GET", "/v1/state");
-export const evidence = (reference) =>
-  call("GET", `/v1/evidence${reference === null ? "" : `?reference=${encodeURIComponent(reference)}`}`);
+export const evidence = (stratum) =>
+  call("GET", `/v1/evidence${stratum === null ? "" : `?stratum=${encodeURIComponent(stratum)}`}`);
 export const history = () => call("GET", "/v1/history");
 export const session = () => call("GET", "/v1/session");
 export const signIn = (token) => call("POST", "/v1/session", { token });

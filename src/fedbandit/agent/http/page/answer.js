@@ -28,6 +28,12 @@ export function isAnyStoppedAhead({ arms, answer }) {
   return best !== null && arms.some((arm) => arm.status !== "active" && arm.estimate !== null && arm.estimate > best);
 }
 
+/** Whether different arms lead for different patients, and that is more likely than not. */
+export function isByStratum({ answer }) {
+  const leaders = new Set(answer.strata.map((it) => it.leader).filter((it) => it !== null));
+  return leaders.size > 1 && answer.strata_matter > 0.5;
+}
+
 /** What stands where no arm leads. */
 function withoutLeader(arms) {
   const active = arms.filter((arm) => arm.status === "active");
@@ -44,9 +50,10 @@ export function drawAnswer({ state }) {
   show(kicker, answer.leader !== null);
   const best = answer.settled ? `Best on average${ofWhich}, settled` : `Best so far${ofWhich}`;
   setText(kicker, isOnly ? say("Only {arm} given") : best);
-  setText(leader, answer.leader ?? withoutLeader(arms));
+  const depends = isByStratum(state);
+  setText(leader, depends ? "Depends on the patient" : (answer.leader ?? withoutLeader(arms)));
   setWords(words, answer.words, arms.map((arm) => arm.name));
-  ring.parentElement.classList.toggle("without-ring", isOnly || !arms.some((arm) => arm.status === "active"));
+  ring.parentElement.classList.toggle("without-ring", isOnly || depends || !arms.some((arm) => arm.status === "active"));
   const sign = shortPercent(answer.chance);
   setText(chance, sign);
   chance.classList.toggle("long", sign.length > 4);
@@ -54,6 +61,7 @@ export function drawAnswer({ state }) {
   ring.classList.toggle("settled", answer.settled);
   const sure = answer.chance === null ? "How sure is not known yet" : `${percent(answer.chance)} sure`;
   setAttribute(ring, "aria-label", `${sure}; may count as settled from ${percent(SURE)}`);
+  if (depends) return speak({ ...answer, leader: null }, "", answer.words);
   speak(answer, isOnly ? say("Only {arm} given") : `Best${answer.settled ? "" : " so far"}${ofWhich}`, withoutLeader(arms));
 }
 
@@ -62,7 +70,7 @@ function speak({ leader: name, chance: sure, settled }, what, otherwise) {
   const coarse = sure === null || sure > 0.99 || sure < 0.05 ? sure : Math.floor(20 * sure + 1e-9) / 20;
   const text =
     name === null
-      ? `${otherwise}.`
+      ? `${otherwise}${otherwise.endsWith(".") ? "" : "."}`
       : `${what}: ${name}${sure === null ? "" : `, ${coarse === sure ? "" : "at least "}${percent(coarse)} sure`}.`;
   const now = performance.now() / 1000;
   const key = `${name} ${settled} ${text}`;

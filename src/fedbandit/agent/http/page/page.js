@@ -1,7 +1,7 @@
 // The page of one agent: opens its stream, and hands what is known to those who draw it.
 
 import * as agent from "./agent.js";
-import { drawAnswer } from "./answer.js";
+import { drawAnswer, isByStratum } from "./answer.js";
 import { drawArms } from "./arms.js";
 import { drawAttention } from "./attention.js";
 import { drawChanges, readChanges } from "./changes.js";
@@ -17,6 +17,7 @@ import { drawBulletin, drawNeighbours } from "./neighbours.js";
 import { drawPrivacy } from "./privacy.js";
 import { addSession, ask, drawSession } from "./session.js";
 import { Store } from "./store.js";
+import { drawStrata } from "./strata.js";
 import { Stream } from "./stream.js";
 import { addToggle } from "./theme.js";
 import { addTrail, drawTrail, readTrail } from "./trail.js";
@@ -150,7 +151,7 @@ function drawFrame(known) {
   setText(document.getElementById("site"), state.name);
   setText(document.getElementById("federation"), state.federation.name);
   const { leader, chance } = state.answer;
-  const title = `${leader === null ? "" : `${shortened(leader, 40)}${chance === null ? "" : ` ${shortPercent(chance)}`} · `}${shortened(state.name, 40)} · fedbandit`;
+  const title = `${leader === null || isByStratum(state) ? "" : `${shortened(leader, 40)}${chance === null ? "" : ` ${shortPercent(chance)}`} · `}${shortened(state.name, 40)} · fedbandit`;
   if (document.title !== title) document.title = title; // axe and screen readers read it
   for (const draw of [
     drawAnswer,
@@ -162,6 +163,7 @@ function drawFrame(known) {
     drawMembers,
     drawDecisions,
     drawPrivacy,
+    drawStrata,
     drawForest,
     drawHistory,
     drawChanges,
