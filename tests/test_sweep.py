@@ -294,3 +294,84 @@ def test_mistakes_in_a_file_of_cases(tmp_path, change, message):
     path.write_text(CASES.replace(*change))
     with pytest.raises(ExperimentError, match=message):
         read_sweep(path)
+
+
+# ---------------------------------------------------------------- strata
+
+
+STRATA = """
+graph = "path:4"
+horizon = 200
+trials = 2
+[problem]
+rewards = "bernoulli"
+num_arms = 3
+redraw = true
+gossip = "releases"
+strata = [2, 3]
+interaction = [0.0, 0.2]
+[[policies]]
+kind = "fed_batch"
+epsilon = 1.0
+context = ["ignore", "strata"]
+"""
+
+
+def test_a_sweep_over_strata_and_interactions(tmp_path):
+    """Whole numbers in a list are an experiment each; other numbers say how often each stratum comes."""
+    path = tmp_path / "strata.toml"
+    path.write_text(STRATA)
+    found = read_sweep(path)
+    swept = [(e.swept["problem.strata"], e.swept["problem.interaction"]) for e in found]
+    assert swept == [(2, 0.0), (2, 0.2), (3, 0.0), (3, 0.2)]
+    assert [e.problem.num_strata for e in found] == [2, 2, 3, 3]
+    for e in found:
+        means = e.problem.means
+        assert (means == means[:, :1]).all() == (e.swept["problem.interaction"] == 0.0)
+        assert list(e.policies) == ["FedBatch Thompson, eps=1", "FedBatch Thompson, strata, eps=1"]
+    path.write_text(STRATA.replace("strata = [2, 3]", "strata = [0.9, 0.1]").replace("[0.0, 0.2]", "0.1"))
+    (one,) = read_sweep(path)
+    assert one.problem.strata.tolist() == [[0.9, 0.1]] * 4
+    rows = "[[0.9, 0.1], [0.5, 0.5], [0.2, 0.8], [1.0, 0.0]]"
+    path.write_text(STRATA.replace("[2, 3]", rows).replace("[0.0, 0.2]", "0.1"))
+    assert read_sweep(path)[0].problem.strata.tolist() == [[0.9, 0.1], [0.5, 0.5], [0.2, 0.8], [1.0, 0.0]]
+
+
+def test_means_by_stratum_in_a_file(tmp_path):
+    path = tmp_path / "means.toml"
+    means = [[[0.1, 0.9, 0.5], [0.8, 0.2, 0.5]]] * 4
+    given = STRATA.replace("num_arms = 3\nredraw = true", f"num_arms = 3\nmeans = {means}")
+    path.write_text(given.replace("strata = [2, 3]\ninteraction = [0.0, 0.2]\n", ""))
+    assert read_sweep(path)[0].problem.means.tolist() == means
+    assert read_sweep(path)[0].problem.num_strata == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("strata = [2, 3]", "strata = [0.9, 0.2]"), "strata must be a number of strata"),
+        (("strata = [2, 3]", "strata = []"), "problem.strata must be at least one value"),
+        (("strata = [2, 3]", "strata = [2, 2]"), "problem.strata must be different values"),
+        (("strata = [2, 3]\n", ""), "interaction must be left out without strata"),
+        (("interaction = [0.0, 0.2]", "interaction = -1"), "interaction must be a number above 0"),
+        (("num_arms = 3\nredraw = true", "means = [[0.1, 0.2]]"), "problem.interaction must be left out unless"),
+        (("interaction = [0.0, 0.2]", "means = [[[0.1], [0.2, 0.3]]]"), "problem.redraw must be left out"),
+    ],
+)
+def test_mistakes_in_a_file_with_strata(tmp_path, change, message):
+    path = tmp_path / "strata.toml"
+    path.write_text(STRATA.replace(*change))
+    with pytest.raises(ExperimentError, match=message):
+        read_sweep(path)
+
+
+@pytest.mark.slow
+def test_a_sweep_with_strata_runs_from_the_command_line(tmp_path):
+    path, out = tmp_path / "strata.toml", tmp_path / "out"
+    path.write_text(STRATA)
+    command = [sys.executable, "-m", "fedbandit", "run", str(path), "--output", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "interaction" in done.stdout
+    assert (out / "sweep.nc").exists()
+    assert (out / "sweep.png").exists()

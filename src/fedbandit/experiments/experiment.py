@@ -2,11 +2,12 @@
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``, ``num_agents``,
 ``horizon``, ``seed``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``, ``problem.gossip``,
-``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window``, ``shares.control_share``,
-``shares.least_share`` and the parameters of rewards is a separate experiment; a list within the list of ``delays`` has
-an entry for each agent. A list in a policy (``epsilon = [1, 2]``) makes one policy per value, compared within every
-experiment. ``problem.redraw = true`` draws new random means for every trial, with consecutive seeds from
-``problem.seed``.
+``problem.same_means``, ``problem.strata``, ``problem.interaction``, ``problem.hospital``, ``problem.delays``,
+``problem.reward_window``, ``shares.control_share``, ``shares.least_share`` and the parameters of rewards is a separate
+experiment; a list within the list of ``delays`` has an entry for each agent, and ``strata = [0.6, 0.4]`` says how often
+each stratum comes, where ``strata = [2, 4]`` are two experiments. A list in a policy (``epsilon = [1, 2]``) makes one
+policy per value, compared within every experiment. ``problem.redraw = true`` draws new random means for every trial,
+with consecutive seeds from ``problem.seed``.
 """
 
 import itertools
@@ -43,18 +44,20 @@ class _GraphSection(Section):
 
 class _Change(Section):
     first_round: int
-    means: list[list[float]]
+    means: list[list[Any]]
 
 
 class _ProblemSection(Section):
     rewards: str = "gaussian"
     hospital: Literal["order", "random"] | None = None
-    means: list[list[float]] | None = None
+    means: list[list[Any]] | None = None  # numbers; or with strata rows of them: by agent, stratum and arm
     changes: list[_Change] | None = None
     num_arms: int | None = None
     seed: int = 0
     redraw: bool = False
     same_means: bool = False
+    strata: int | list[Any] | None = None
+    interaction: float | None = None
     sigma: float | None = None
     concentration: float | None = None
     degrees_of_freedom: float | None = None
@@ -149,7 +152,7 @@ _SWEPT = {
     "": ("graph", "num_agents", "horizon", "seed"),
     "problem": (
         *("num_arms", "seed", "edges_per_round", "gossip", "same_means", "hospital", "counts", "delays"),
-        "reward_window",
+        *("reward_window", "strata", "interaction"),
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
     ),
     "shares": ("control_share", "least_share"),
@@ -164,10 +167,13 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
         if isinstance(part, dict):
             given = cast("dict[str, Any]", part)
             for name in names:
+                if name == "strata" and not _are_numbers_of_strata(given.get(name)):
+                    continue
                 if given.get(name) == []:
                     raise InvalidArgument(f"{section}{'.' if section else ''}{name}", [], "at least one value")
                 _check_differ(f"{section}{'.' if section else ''}{name}", given.get(name))
-            lists += [(section, name, given[name]) for name in names if isinstance(given.get(name), list)]
+                if isinstance(given.get(name), list):
+                    lists.append((section, name, given[name]))
     for values in itertools.product(*(options for _, _, options in lists)):
         chosen = dict(content)
         for section in ("problem", "shares"):
@@ -178,6 +184,11 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
             (chosen if section == "" else chosen[section])[name] = value
             swept[name if section == "" else f"{section}.{name}"] = value
         yield chosen, swept
+
+
+def _are_numbers_of_strata(value: Any) -> bool:
+    """Whether a list has whole numbers, each of which is an experiment; else it says how often each stratum comes."""
+    return isinstance(value, list) and all(type(it) is int for it in cast("list[Any]", value))
 
 
 def _check_differ(name: str, values: Any) -> None:
@@ -257,7 +268,7 @@ _PARAMETERS = {
 """The parameters of rewards, and the kinds that have them."""
 
 _OF_ALL_REWARDS = (
-    *("weights", "edges_per_round", "gossip", "rates", "counts", "delays", "reward_window", "default_reward"),
+    *("weights", "edges_per_round", "gossip", "rates", "counts", "delays", "reward_window", "default_reward", "strata"),
 )
 
 
@@ -281,6 +292,8 @@ def _problem(section: _ProblemSection, graph: BuiltGraph, folder: Path) -> Probl
     rewards = own_function("problem.rewards", section.rewards, folder) if own else section.rewards
     if section.changes and section.means is None:
         raise InvalidArgument("problem.changes", "given", "left out unless means are given")
+    if section.interaction is not None and (section.means is not None or section.num_arms is None):
+        raise InvalidArgument("problem.interaction", section.interaction, "left out unless means are random (num_arms)")
     if section.hospital is not None:
         if section.means is not None or section.num_arms is not None or section.rewards != "bernoulli":
             raise InvalidArgument("problem.hospital", section.hospital, 'alone with rewards = "bernoulli"')
@@ -293,15 +306,17 @@ def _problem(section: _ProblemSection, graph: BuiltGraph, folder: Path) -> Probl
                 "problem", section.model_dump(exclude_none=True), "given means, or num_arms for random ones"
             )
         num_agents = (graph if isinstance(graph, Graph) else graph.union).num_agents
+        if section.interaction is not None:
+            options["interaction"] = section.interaction
         return Problem.random(num_agents, section.num_arms, graph, section.seed, rewards, section.same_means, **options)
     if section.same_means:
         raise InvalidArgument("problem.same_means", True, "left out where means are given")
     if section.means == [] or section.means[0] == []:
         raise InvalidArgument("problem.means", section.means, "a matrix: a row per agent, a column per arm")
-    if section.num_arms is not None and section.num_arms != len(section.means[0]):
-        raise InvalidArgument(
-            "problem.num_arms", section.num_arms, f"left out, or the {len(section.means[0])} of means"
-        )
+    row = section.means[0]
+    num_arms = len(cast("list[Any]", row[0])) if isinstance(row[0], list) else len(row)
+    if section.num_arms is not None and section.num_arms != num_arms:
+        raise InvalidArgument("problem.num_arms", section.num_arms, f"left out, or the {num_arms} of means")
     changes = [(change.first_round, change.means) for change in section.changes or []]
     return Problem.changing([(0, section.means), *changes], graph, rewards, **options)
 
@@ -338,7 +353,7 @@ def _policies(sections: list[dict[str, Any]], folder: Path) -> tuple[dict[str, P
     return policies, families
 
 
-_TOLD_BY_LABELS = ("epsilon", "index", "radius", "catches_up", "learns_variance", "present", "paper")
+_TOLD_BY_LABELS = ("epsilon", "index", "radius", "catches_up", "context", "learns_variance", "present", "paper")
 
 
 def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy: Policy) -> tuple[str, str]:
