@@ -266,9 +266,9 @@ def test_consent_is_asked_once_over_restarts_and_whoever_joins_sees_who_gave_it(
     present = "north", "east", "south"
 
     def do(name, *words):
-        code, said = command("arm", *words, "-c", federation.config(name))
-        assert code == 0, said
-        return said
+        ran = CliRunner().invoke(app, ["arm", *words, "-c", str(federation.config(name))])
+        assert ran.exit_code == 0, ran.output
+        return ran.output
 
     def everywhere(arm, status):
         return all(statuses(federation, name).get(arm) == status for name in present)

@@ -15,18 +15,21 @@ from fedbandit import Client, FedBatch
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.guardrails import Guardrails
+from fedbandit.agent.core.records import Numbering, Stored
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.trail import Deed
 from fedbandit.agent.core.words import Plan, Words
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.http.evidence import evidence_body
 from fedbandit.agent.http.snapshot import arms_body, point_of, site_state
 from fedbandit.agent.http.state import ArmChangeBody
+from fedbandit.agent.process.rights import ROLES, Caller
 from fedbandit.cli.commands import app
 from fedbandit.local.processes import LocalFederation
 from fedbandit.report import Facts, of_agent, of_folder, page_of, tables_of
 from fedbandit.report.drawings import Scale, Span, lines_over_time, row, vertical
 from fedbandit.report.page import class_of_share
-from live import TERMS, bulletin_of, serving
+from live import TERMS, bulletin_of, serving, unsigned
 from processes import ask, wait_until
 from test_evidence import played
 from test_page import SCREENSHOTS, browser, opened  # noqa: F401  # a fixture
@@ -233,8 +236,34 @@ def test_a_stopped_site_reports_the_same(tmp_path):
     assert [it.reason for it in stopped.arms.changes] == ["recalled"]
     assert stopped.points[: len(running.points)] == running.points
     pages = [text_of(page_of(it)) for it in (running, stopped)]
+    for page in pages:
+        assert "none suspended north Lee recalled" in page
     assert "its agent was running" in pages[0]
     assert "its agent had stopped" in pages[1]
+
+
+def test_it_tells_persons_to_whoever_may_read_the_trail(tmp_path):
+    """Who stopped an arm here, and who accepted another site's change; a viewer gets the same without names."""
+    tokens = {16 * "v": Caller("viewer", ROLES["viewer"]), 16 * "o": Caller("operator", ROLES["operator"])}
+    east = Site("east", TERMS, Stored(Numbering(1, 0)))
+    east.change_arm("add", "new", 5, "a trial elsewhere")
+    with serving(tmp_path, tokens=tokens, neighbours=()) as agent:
+        agent.hear(east.publish(unsigned, 1.0).result)
+        with Client(agent.url, token=16 * "o") as client:
+            waiting = text_of(page_of(of_agent(client, None, 5.0)))
+        agent.call(lambda driver: driver.change_arm("suspend", "none", Deed("Lee", "token", "recalled")))
+        agent.call(lambda driver: driver.change_arm("resume", "none", Deed("Lee", "token", "another batch")))
+        agent.call(lambda driver: driver.accept_arm("new", False, Deed("Dr. A. Meier", "token", "")))
+        with Client(agent.url, token=16 * "o") as operator, Client(agent.url, token=16 * "v") as viewer:
+            told, seen = (of_agent(client, None, 5.0) for client in (operator, viewer))
+    assert "new added, not accepted here east a trial elsewhere" in waiting
+    assert "new added east a trial elsewhere accepted here by Dr. A. Meier" in text_of(page_of(told))
+    rows = list(csv.DictReader(StringIO(tables_of(told)["changes.csv"])))
+    assert [(it["change"], it["person"], it["accepted_by"]) for it in rows] == [
+        *(("add", "", "Dr. A. Meier"), ("suspend", "Lee", ""), ("resume", "Lee", "")),
+    ]
+    assert all(name not in page_of(seen) for name in ("Lee", "Meier"))
+    assert "none suspended north recalled" in text_of(page_of(seen))
 
 
 def test_a_folder_that_an_agent_would_refuse_gives_no_report(tmp_path):

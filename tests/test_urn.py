@@ -9,12 +9,14 @@ import math
 from collections import Counter, defaultdict
 from random import Random
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbandit.rules.urn import KNOWN, MOST_APART, any_chance, any_drawn, chance, drawn, rest_of
+from live import serving
 
 FEDERATIONS, DECISIONS = 10_000, 100
 ABOVE_CHANCE = 0.17
@@ -175,3 +177,22 @@ def test_batches_fill_as_fast_as_in_turn(num_arms):
         late.append(decisions - size * num_arms)
     assert sum(late) / len(late) < 0.05 * size * num_arms, "the index had what it may give meanwhile"
     assert min(late) == 0
+
+
+def test_ten_thousand_decisions_of_a_real_agent(tmp_path):
+    """Over HTTP, with the system's randomness: each propensity is that of the urn, given all that staff have seen."""
+    given, expected, variance = [0] * 3, [0.0] * 3, [0.0] * 3
+    with serving(tmp_path, keep=20_000) as agent, httpx.Client(base_url=agent.url, timeout=30.0) as http:
+        for _ in range(10):
+            answer = http.post("/v1/decisions", json={"count": 1000})
+            assert answer.status_code == 201, answer.text
+            for it in answer.json()["decisions"]:
+                chances = [chance(given, (1, 1, 1), given, False, 0, k) for k in range(3)]
+                assert it["propensity"] == chances[it["arm"]]
+                for k, p in enumerate(chances):
+                    assert 0.0 < p < 1.0
+                    expected[k], variance[k] = expected[k] + p, variance[k] + p * (1.0 - p)
+                given[it["arm"]] += 1
+                assert max(given) - min(given) <= MOST_APART + 3, "by chance in less than one of 10^9 runs"
+    for k in range(3):
+        assert abs(given[k] - expected[k]) < 6.0 * math.sqrt(variance[k])

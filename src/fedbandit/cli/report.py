@@ -12,6 +12,8 @@ from fedbandit.cli.errors import errors_exit_with_2, output_folder
 from fedbandit.extras import needs
 
 if TYPE_CHECKING:
+    from fedbandit.agent.process.config import SiteConfig
+    from fedbandit.agent.process.rights import Right
     from fedbandit.report import Facts
 
 reporter = typer.Typer()
@@ -47,6 +49,18 @@ def report(
     typer.echo(f"wrote {folder / PAGE}, and {', '.join(name for name in pages if name != PAGE)} beside it")
 
 
+def _right(site: "SiteConfig") -> "Right":
+    """Of the token that is used: with the audit trail, if one has that, the report tells persons."""
+    from fedbandit.agent.process.config import ConfigError, read_tokens, token_with
+
+    tokens = read_tokens(site) or {}
+    try:
+        token = token_with(site, "audit")
+    except ConfigError:
+        return "view"
+    return "audit" if token is None or "view" in tokens[token].rights else "view"
+
+
 def _facts(path: Path, reference: str | None, token_file: Path | None) -> "Facts":
     from fedbandit.agent.client import Unreachable
     from fedbandit.report import of_agent, of_folder
@@ -54,7 +68,7 @@ def _facts(path: Path, reference: str | None, token_file: Path | None) -> "Facts
     site, now = its_config(path), time.time()
     with plain_errors():
         try:
-            with its_client(site, path, "view", token_file) as client:
+            with its_client(site, path, _right(site), token_file) as client:
                 return of_agent(client, reference, now)
         except Unreachable:
             try:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.trail import MOST_SHOWN, Entry, Filter
 from fedbandit.agent.disk.history_file import HISTORY_FILE, HistoryFile
-from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal, look_at
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal, entries_of, look_at
 from fedbandit.agent.http.evidence import evidence_of_all
 from fedbandit.agent.http.past import Whose, points_in
 from fedbandit.agent.http.snapshot import arms_body, site_state
@@ -27,6 +28,7 @@ class Facts:
     * ``at``: when, in seconds since 1970
     * ``evidence``: of all patients; ``strata``: of each stratum that the policy tells apart
     * ``is_running``: whether an agent has answered; else it is what the data folder holds
+    * ``deeds``: what the site's audit trail has about arms; empty where the caller may not read it
     """
 
     at: float
@@ -36,13 +38,35 @@ class Facts:
     arms: ArmsBody
     points: tuple[HistoryPoint, ...]
     strata: tuple[EvidenceBody, ...] = ()
+    deeds: tuple[Entry, ...] = ()
+
+    def who_made(self, change: str) -> str:
+        """The person, or role, that made this change of an arm here; empty: not known."""
+        return next((it.who for it in self.deeds if it.detail == change and it.what != "accept"), "")
+
+    def who_accepted(self, change: str) -> str:
+        """Who accepted it here; empty: nobody, or not known."""
+        return next((it.who or it.how for it in self.deeds if it.detail == change and it.what == "accept"), "")
 
 
 def of_agent(client: "Client", reference: str | None, at: float) -> Facts:
     """Ask a running agent; its errors are those of the client."""
     state, evidence = client.state(), client.evidence(reference)
     strata = tuple(client.evidence(evidence.reference, it.label) for it in state.answer.strata)
-    return Facts(at, True, state, evidence, client.arms(), tuple(client.history().points), strata)
+    points = tuple(client.history().points)
+    return Facts(at, True, state, evidence, client.arms(), points, strata, _deeds(client))
+
+
+def _deeds(client: "Client") -> tuple[Entry, ...]:
+    from fedbandit.agent.client import AgentError
+
+    try:
+        found = client.audit_log(kind="arm", last=MOST_SHOWN).entries
+    except AgentError as error:
+        if error.code != "forbidden":
+            raise
+        return ()
+    return tuple(Entry(**it.model_dump()) for it in found)
 
 
 def of_folder(config: SiteConfig, reference: str | None, at: float) -> Facts:
@@ -56,8 +80,9 @@ def of_folder(config: SiteConfig, reference: str | None, at: float) -> Facts:
         points = points_in(HistoryFile(config.data / HISTORY_FILE), whose)
     except OSError:
         points = []
+    deeds = entries_of(config.data / STATE_FILE, Filter(kind="arm"))
     evidence, *strata = evidence_of_all(site, reference, at)
-    return Facts(at, False, state, evidence, arms_body(site), tuple(points), tuple(strata))
+    return Facts(at, False, state, evidence, arms_body(site), tuple(points), tuple(strata), tuple(deeds))
 
 
 def _stored(config: SiteConfig) -> "Stored":

@@ -407,26 +407,34 @@ def _stops(facts: Facts) -> Iterator[str]:
     if not changes:
         yield f"<p>No {_text(words.arm)} was added, stopped or resumed.</p>"
         return
+    waiting = {it.id for it in facts.arms.waiting}
     in_force = {it.last_change.id for it in facts.arms.arms if it.last_change is not None}
     done = {"add": "added", "suspend": "suspended", "resume": "resumed", "retire": "retired for good"}
     rows = [
         [
             _time(it.at),
-            f"{_name(it.arm)} {done.get(it.change, _text(it.change))}{_not_yet(it)}",
-            _name(it.by),
+            f"{_name(it.arm)} {done.get(it.change, _text(it.change))}{', not accepted here' * (it.id in waiting)}",
+            _name(it.by) + _faint(facts.who_made(it.id)),
             _text(it.reason) or "no reason was given",
-            _who_has(it) if it.id in in_force else "",
+            (_who_has(it) if it.id in in_force else "") + _faint(facts.who_accepted(it.id), "accepted here by "),
         ]
         for it in sorted(changes, key=lambda it: it.at)
     ]
-    headings = [("when, by its clock", "when"), ("what", "what"), ("site", "site"), ("why", ""), ("known at", "known")]
+    headings = [
+        ("when, by its clock", "when"),
+        ("what", "what"),
+        ("site, person", "site"),
+        ("why", ""),
+        ("known at", "known"),
+    ]
     yield from _table(headings, rows)
     stopped = [it for it in facts.state.arms if it.status != "active"]
     yield f"<p>Now {_given(facts.state.arms, stopped, words.arms)}.</p>"
 
 
-def _not_yet(it: ArmChangeBody) -> str:
-    return "" if it.accepted or it.change == "suspend" else ", not accepted here"  # a stop needs no consent
+def _faint(who: str, before: str = "") -> str:
+    """A person, if one is known, on a line of its own."""
+    return f'<br><span class="faint">{before}{_name(who)}</span>' if who else ""
 
 
 def _given(arms: Sequence[ArmState], stopped: Sequence[ArmState], noun: str) -> str:

@@ -20,7 +20,8 @@ def tables_of(facts: Facts) -> dict[str, str]:
             ("at", "arm", "estimate", "low", "high", "always_low", "always_high", "own_mean"), _history(facts)
         ),
         "changes.csv": _table(
-            ("at", "change", "arm", "site", "reason", "accepted", "known_at", "not_yet"), _changes(facts)
+            ("at", "change", "arm", "site", "person", "reason", "accepted", "accepted_by", "known_at", "not_yet"),
+            _changes(facts),
         ),
     }
 
@@ -47,7 +48,8 @@ def _changes(facts: Facts) -> Iterable[Sequence[object]]:
     for it in facts.arms.changes:
         having = "; ".join(each.site for each in it.receipts if each.has_it)
         missing = "; ".join(each.site for each in it.receipts if not each.has_it)
-        cells = it.change, it.arm, it.by, it.reason, "yes" if it.accepted else "no", having, missing
+        consent = "yes" if it.accepted else "no", facts.who_accepted(it.id)
+        cells = it.change, it.arm, it.by, facts.who_made(it.id), it.reason, *consent, having, missing
         yield _time(it.at), *map(plain_cell, cells)
 
 
