@@ -50,7 +50,7 @@ class BadWire:
         self._run(change())
 
     def _run(self, what):
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
     async def _listen(self):
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)

@@ -231,7 +231,7 @@ class Caller:
         return [it.words for it in self.frames if isinstance(it, frames.Refusal)]
 
 
-async def until(condition, within=10.0, every=0.005):
+async def until(condition, within=30.0, every=0.005):
     """Wait until something holds; how long it took."""
     began = time.perf_counter()
     while not condition():

@@ -112,7 +112,7 @@ class Served:
             result = function(self.driver)
             return await result if inspect.isawaitable(result) else result
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(60)
 
     def rows(self):
         """All that is on disk, but for bulletins and the count of commits: those come by themselves."""
@@ -192,13 +192,13 @@ def serving(
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     try:
         yield Served(f"http://127.0.0.1:{bound.getsockname()[1]}", box["driver"], box["loop"])
     finally:
         box["loop"].call_soon_threadsafe(box["driver"].feed.close)
         box["server"].should_exit = True
-        thread.join(10)
+        thread.join(60)
         bound.close()
 
 

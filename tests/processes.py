@@ -53,7 +53,7 @@ def assert_mistake(outcome, *words):
         assert word in output, f"{word!r} is not in: {output}"
 
 
-def wait_until(condition, within=10.0, every=0.02):
+def wait_until(condition, within=30.0, every=0.02):
     """Wait for a condition; how many seconds that took."""
     begun = time.monotonic()
     while not condition():
@@ -170,7 +170,7 @@ def running(folder, links, *names, num_agents=2, prepare=None):
         federation.stop_all()
 
 
-def come_through(federation, name, other, within=10.0):
+def come_through(federation, name, other, within=30.0):
     """Wait until two neighbours are linked and know the same bulletins; how long that took."""
 
     def are_one():
@@ -179,6 +179,20 @@ def come_through(federation, name, other, within=10.0):
         )
 
     return wait_until(are_one, within)
+
+
+def settle(federation, *names):
+    """Wait until these sites know the same bulletins, and no other has followed: each writes one in a second."""
+    seen, since = None, time.monotonic()
+
+    def is_settled():
+        nonlocal seen, since
+        now = [board(federation, name) for name in names]
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return all(it == now[0] for it in now) and time.monotonic() - since > 1.5
+
+    wait_until(is_settled)
 
 
 def measured(text):

@@ -22,6 +22,7 @@ from processes import (
     measured,
     read,
     running,
+    settle,
     state,
     wait_until,
 )
@@ -114,6 +115,7 @@ class TestDisks:
                 arm["releases"] for arm in before["arms"]
             )
             assert not [it for name in federation.names for it in state(federation, name)["warnings"] if "twice" in it]
+            settle(federation, "north", "east")
             federation.stop_all()
             north, east = read(federation, "north", "east")
             assert north.theta == east.theta

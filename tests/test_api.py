@@ -290,7 +290,7 @@ def test_who_does_not_go_on_is_hung_up_on(served, monkeypatch, said):
             except OSError:
                 heard = b""
     assert heard == b""
-    assert 0.4 < time.monotonic() - begun < 5
+    assert 0.4 < time.monotonic() - begun < 8
 
 
 def test_a_body_of_just_the_size(http):
@@ -497,7 +497,7 @@ def test_who_reads_waits_for_a_slow_disk_and_holds_up_nobody(served, http, monke
 
     def waits(journal, records):
         begun.set()
-        assert gate.wait(10)
+        assert gate.wait(60)
         commit(journal, records)
 
     paths = "/v1/state", "/v1/federation", "/v1/arms", "/v1/history", "/readyz", "/metrics"

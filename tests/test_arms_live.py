@@ -17,7 +17,7 @@ from fedbandit.agent.http import snapshot
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
 from live import bulletin_of, serving, unsigned
-from processes import are_level, ask, assert_mistake, command, edit, lines, measured, read, state, wait_until
+from processes import are_level, ask, assert_mistake, command, edit, lines, measured, read, settle, state, wait_until
 
 WHY = "--reason", "recalled"
 
@@ -108,6 +108,7 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
         assert "3 arms, 5 changes" in said
         assert "A    suspended  suspend 'A' by" in said
         wait_until(lambda: len({arms(federation, it)["version"] for it in federation.names}) == 1)
+        settle(federation, *federation.names)
     first, *others = read(federation, *federation.names)
     assert all(dict(it.board.have()) == dict(first.board.have()) for it in others)
 
@@ -128,7 +129,7 @@ def test_a_stop_says_who_has_it_and_who_has_not(tmp_path):
     assert [name.strip() for name, _ in heard] == ["east", "south", "west"]
     assert [when for _, when in heard[:2]] == ["never", "never"]
     assert heard[2][1].startswith(f"{datetime.now(UTC):%Y-}")
-    assert 2.0 <= took < 6.0
+    assert 2.0 <= took < 20.0
 
 
 def told(served, other):

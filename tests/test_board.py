@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -635,10 +635,10 @@ def test_an_error_looks_at_no_more_of_a_value_than_it_says():
     for _ in range(100_000):
         deep = [deep]
     assert str(InvalidArgument("x", deep, "y")).endswith("[[[...")
-    start = perf_counter()
+    start = process_time()
     for _ in range(100):
         InvalidArgument("x", [{"a": [1, "b" * 10**6]}] * 10**5, "y")
-    assert perf_counter() - start < 0.1
+    assert process_time() - start < 0.1
     assert str(InvalidArgument("x", 10**5000, "y")) == "x must be y, not a value of type int"
     for value in ((), (1,), [1, ("a", b"b")], {"a": {1: None}}, {2}, 1.5, "it's"):
         assert str(InvalidArgument("x", value, "y")) == f"x must be y, not {value!r}"
@@ -658,11 +658,11 @@ def test_json_may_be_eight_deep():
             parse_json(text.encode())
     with pytest.raises(HttpError, match="in the body, lists and objects are more than 8 deep; it must be an object"):
         read_object(b'{"a":' * 9 + b"1" + b"}" * 9, ("a",), "an object")
-    start = perf_counter()
+    start = process_time()
     for text in ('"' + '\\"' * 60_000, '"a' * 40_000, '"' + "\\" * 120_000):
         with pytest.raises(ValueError, match=r"Expecting|Unterminated|Extra"):
             parse_json(text)
-    assert perf_counter() - start < 1.0, "strings that never end"
+    assert process_time() - start < 1.0, "strings that never end"
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -750,7 +750,7 @@ def test_thousand_sites_in_little_time():
         "estimates": (lambda: [page.combine(fixed, *it.rows(arm)) for arm in arms], 20e-3),
     }
     for name, (job, promised) in jobs.items():
-        start = perf_counter()
+        start = process_time()
         job()
-        taken = perf_counter() - start
+        taken = process_time() - start
         assert taken < 10 * promised, name

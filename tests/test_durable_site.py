@@ -35,7 +35,7 @@ class Disk(SqliteJournal):
     def commit(self, records):
         if Disk.gate is not None:
             assert threading.current_thread() is not threading.main_thread()
-            assert Disk.gate.wait(10)
+            assert Disk.gate.wait(60)
         if Disk.fails:
             Disk.fails = Disk.fails != "once"
             raise JournalError("the disk is full")
@@ -46,7 +46,7 @@ class Disk(SqliteJournal):
     def erase(self):
         if Disk.gate is not None:
             assert threading.current_thread() is not threading.main_thread()
-            assert Disk.gate.wait(10)
+            assert Disk.gate.wait(60)
         Disk.erased_after.append(Disk.written)
         if Disk.erasing_fails:
             raise JournalError("no room")

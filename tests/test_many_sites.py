@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 from random import Random
-from time import perf_counter
+from time import process_time
 
 import networkx as nx
 import pytest
@@ -59,8 +59,8 @@ def test_who_of_a_thousand_sites_has_a_stop_is_known_in_time():
     site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
     it = Bulletin(TERMS.digest(), "s5", 1, 2, 0, receipts=knows, accepted={"s1": "1"})
     site.merge(Signed(it.encode(), b"", b""), "s0", 1.0)
-    start = perf_counter()
+    start = process_time()
     told = change_body(site, stop)
-    assert perf_counter() - start < 0.3
+    assert process_time() - start < 0.3
     assert sum(it.has_it for it in told.receipts) == 498
     assert {it.site: it.resumed_by for it in told.receipts if it.resumed_by} == {"s1": "s1", "s5": "s1"}

@@ -28,6 +28,7 @@ from processes import (
     edit,
     read,
     running,
+    settle,
     state,
     wait_until,
 )
@@ -193,7 +194,7 @@ def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_bac
     assert held(federation, "a") is None
     wait_until(lambda: releases(federation, "a") > before)
     assert_mistake(command("restore", *WHY, "-c", federation.config("a")), "the file is current")
-    come_through(federation, "a", "b")
+    settle(federation, "a", "b")
     federation.stop_all()
     a, b = read(federation, "a", "b")
     assert a.theta == b.theta

@@ -166,10 +166,13 @@ def test_a_restart_and_a_kill_keep_the_chart(tmp_path, monkeypatch):
         assert points(agent)[: len(first)] == first, "after a stop"
         time.sleep(2.0)
         give(agent)
-        wait_until(lambda: len(points(agent)) > len(first))
-        second = points(agent)
-        wait_until(lambda: len((tmp_path / HISTORY_FILE).read_bytes().splitlines()) == 1 + len(second))
+
+        def written():
+            return len((tmp_path / HISTORY_FILE).read_bytes().splitlines()) - 1
+
+        wait_until(lambda: written() > len(first))
         agent.call(lambda driver: setattr(driver._past, "_file", None))  # a kill: nothing is written any more
+        second = points(agent)[: written()]
     with serving(tmp_path) as agent:
         assert points(agent)[: len(second)] == second
     assert (tmp_path / HISTORY_FILE).stat().st_mode & 0o777 == 0o600
