@@ -500,7 +500,8 @@ REQUESTS = [  # P13: keys, subjects, cancelled decisions
         "test_a_key_belongs_to_its_request", never="any((it.key != key for it in found))"),
     bug("a key of a stopped arm tells whether a reward came", "_again",
         "test_a_key_whose_arm_was_stopped_gets_one_answer_whatever_was_reported",
-        swap={"it.arm in arms.stopped": "it.arm in arms.stopped and not it.rewarded"}),
+        swap={"it.arm in arms.stopped_for(it.stratum)":
+              "it.arm in arms.stopped_for(it.stratum) and not it.rewarded"}),
     bug("a subject is stored as it is", "subject_tag",
         "test_only_hashes_are_stored_and_two_sites_have_different_ones", body="return subject.encode()"),
     bug("ids of decisions can be guessed", "decision_id", "test_ids_cannot_be_guessed", drop="key = key"),
@@ -793,8 +794,17 @@ CONTEXT = [  # strata at live sites
         swap={"self._stratum is None": "True"}),
     bug("the patients of other sites count in the first stratum", "Board.decisions_in",
         "test_patients_of_strata_are_those_of_all_sites", swap={"it[arm].cells[s]": "it[arm].cells[0]"}),
+    bug("a stop for some patients is for all", "Arms.of", "test_it_is_given_to_all_others",
+        swap={"not it.strata": "True"}),
+    bug("an arm that is suspended for a stratum is given there", "Arms.stopped_for",
+        "test_it_is_given_to_all_others", body="return self.stopped"),
+    bug("a resume for some patients lifts what is for others, too", "Arms.next_change",
+        "test_stops_of_several_strata_are_lifted_by_what_covers_them",
+        swap={"set(it.strata) <= set(strata)": "set(it.strata) & set(strata)"}),
+    bug("a bulletin forgets for whom a stop is", "_change_as_list", "test_the_disk_and_bulletins_keep_for_whom",
+        body="return it.version, it.kind, it.arm, it.at, it.lifts, it.reason"),
     bug("strata have the answer of all patients", "answers_of_strata", "test_the_answer_says_for_whom",
-        swap={"belief._replace(theta=means, deviation=spreads)": "belief"}),
+        swap={"belief._replace(theta=means, deviation=spreads, status=status[s])": "belief"}),
 ]
 
 LINEAR = [  # decisions with features

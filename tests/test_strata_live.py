@@ -436,7 +436,7 @@ def said_of(leaders, matters=0.95, sure=0.9):
     theta = [[0.7 if arm == leader else 0.6 for arm in "abc"] for leader in leaders]
     errors = [[0.05 if sure < 1 else 0.001] * 3] * len(leaders)
     belief = Belief(("a", "b", "c"), ["active"] * 3, theta[0], errors[0], [1.0] * 3, "over all patients of 3 sites")
-    strata = answers_of_strata(belief, theta, errors, [1 / 6] * 6)
+    strata = answers_of_strata(belief, theta, errors, [1 / 6] * 6, [["active"] * 3] * 6)
     return words_of_strata(belief, RENAL, strata, answer_of(belief), matters)
 
 

@@ -273,6 +273,8 @@ def show(
         typer.echo(
             f"{it.name:<{width}}  {it.status:<9}  {'' if it.last_change is None else _told(it.last_change)}".rstrip()
         )
+        for part in it.suspended_for:
+            typer.echo(f"{'':<{width}}  {'in part':<9}  {_told(part)}")
     for it in seen.waiting:
         final = " --retire" if it.change == "retire" else ""
         typer.echo(f"waiting: {_told(it)}{_consent(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
@@ -288,7 +290,7 @@ def _consent(it: "ArmChangeBody") -> str:
 
 def _show_history(config: Path, token_file: Path | None) -> None:
     """Every change that is known here, oldest first."""
-    from fedbandit.agent.core.trail import history_of
+    from fedbandit.agent.core.trail import change_of, history_of
     from fedbandit.cli.audit_log import by_in_words, entries_from, print_rows, time_in_words
 
     with _agent(config, "audit", _FIRST, token_file) as (_, client):
@@ -297,15 +299,25 @@ def _show_history(config: Path, token_file: Path | None) -> None:
     rows: list[tuple[str, ...]] = []
     for made, accepted in changes:
         if accepted is None:
-            consent = "waits" if made.detail in waiting else ""
+            consent = "waits" if change_of(made)[0] in waiting else ""
         else:
             consent = f"{by_in_words(accepted)}, {time_in_words(accepted.at)}"
         who = by_in_words(made) if made.who or made.how else ""
-        rows.append((time_in_words(made.at), f"{made.what} {made.subject}", made.site, who, made.reason, consent))
+        what = " ".join(filter(None, (made.what, made.subject, change_of(made)[1])))
+        rows.append((time_in_words(made.at), what, made.site, who, made.reason, consent))
     print_rows(("UTC", "change", "site", "by", "why", "accepted here by"), rows)
 
 
 Reason = Annotated[str, typer.Option("--reason", help="Why, in at most 200 characters. Every site shows it.")]
+
+OfStratum = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stratum",
+        metavar="FACTOR=LEVEL",
+        help="Only for patients with this level, such as age='over 65'. Several: for those who have all of them.",
+    ),
+]
 
 
 @arm.command()
@@ -317,19 +329,35 @@ def add(name: Name, config: Config = SITE_FILE, reason: Reason = "", token_file:
 
 @arm.command(short_help="Stop an arm at all sites until 'resume'.")
 @errors_exit_with_2
-def suspend(name: Name, reason: Reason, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
+def suspend(
+    name: Name,
+    reason: Reason,
+    config: Config = SITE_FILE,
+    stratum: OfStratum = None,
+    token_file: TokenFile = None,
+) -> None:
     """Stop an arm at all sites: nobody gets it, and its late rewards are accepted. 'resume' undoes it.
 
-    Waits two seconds, and says which sites have the stop and which have not. Exit code 1 if one has not.
+    With --stratum only for patients with that level: for all others it is given. Waits two seconds, and says which
+    sites have the stop and which have not. Exit code 1 if one has not.
     """
-    _change(config, "suspend", name, reason, token_file)
+    _change(config, "suspend", name, reason, token_file, stratum)
 
 
 @arm.command(short_help="Give a suspended arm again.")
 @errors_exit_with_2
-def resume(name: Name, reason: Reason, config: Config = SITE_FILE, token_file: TokenFile = None) -> None:
-    """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it."""
-    _change(config, "resume", name, reason, token_file)
+def resume(
+    name: Name,
+    reason: Reason,
+    config: Config = SITE_FILE,
+    stratum: OfStratum = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it.
+
+    With --stratum only stops that are for patients with that level; without it all of them.
+    """
+    _change(config, "resume", name, reason, token_file, stratum)
 
 
 @arm.command()
@@ -377,13 +405,31 @@ def _accepted_elsewhere(waiting: "list[ArmChangeBody]", retire: bool) -> list[st
     ]
 
 
-def _change(config: Path, change: "ChangeKind", name: str, reason: str, token_file: Path | None) -> None:
+def _levels(said: list[str] | None) -> dict[str, str] | None:
+    if not said:
+        return None
+    pairs = [it.partition("=") for it in said]
+    levels = {factor: level for factor, _, level in pairs}
+    if not all(factor and is_pair for factor, is_pair, _ in pairs) or len(levels) < len(pairs):
+        raise InvalidArgument("--stratum", ", ".join(said), "FACTOR=LEVEL, each factor once, such as age='over 65'")
+    return levels
+
+
+def _change(
+    config: Path,
+    change: "ChangeKind",
+    name: str,
+    reason: str,
+    token_file: Path | None,
+    stratum: list[str] | None = None,
+) -> None:
     from fedbandit.agent.core.trail import needs_reason
 
+    levels = _levels(stratum)
     reason, is_stop = checked_reason(reason, needs_reason(change)), change in ("suspend", "retire")
     with _agent(config, "arms", _FIRST, token_file) as (_, client):
         before = _arms(client) if is_stop else None
-        made = client.change_arm(change, name, reason)
+        made = client.change_arm(change, name, reason, levels)
         known = before is not None and any(it.id == made.id for it in before.changes)
         stopped = None if before is None else next((it for it in before.arms if it.name == name), None)
         if stopped is not None and stopped.status != "active" and stopped.last_change is not None:
@@ -465,7 +511,10 @@ def _counted(number: int, thing: str) -> str:
 def _told(it: "ArmChangeBody") -> str:
     when = datetime.fromtimestamp(it.at, UTC)
     why = f": {it.reason}" if it.reason else ""
-    return f"{it.change} {it.arm!r} by {it.by} on {when:%Y-%m-%d %H:%M} UTC (version {it.version}, {it.id[:8]}){why}"
+    whom = f" for {it.whom}" if it.whom else ""
+    return (
+        f"{it.change} {it.arm!r}{whom} by {it.by} on {when:%Y-%m-%d %H:%M} UTC (version {it.version}, {it.id[:8]}){why}"
+    )
 
 
 @contextmanager

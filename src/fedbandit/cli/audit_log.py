@@ -263,8 +263,13 @@ def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def done_in_words(it: "Entry") -> str:
     """What was done, to what."""
+    from fedbandit.agent.core.trail import change_of
+
     whose = f" of {it.site}" if it.kind == "arm" and it.what == "accept" else ""
-    detail = it.detail[:8] if it.kind == "arm" else it.detail
+    detail = it.detail
+    if it.kind == "arm":
+        name, whom = change_of(it)
+        detail = ", ".join(filter(None, (whom, name[:8])))
     about = {"arm": "arm ", "member": "member ", "rights": "rights of "}.get(it.kind, "")
     if it.what == "release":
         return f"release {it.detail} of arm {it.subject}"

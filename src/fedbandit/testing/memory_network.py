@@ -306,9 +306,11 @@ class MemoryNetwork:
 
     # ---------------------------------------------------------------- what an operator does
 
-    def change_arm(self, name: str, kind: ChangeKind, arm: str, reason: str = "") -> ArmChange:
-        """Change an arm."""
-        return self._do(name, lambda site: site.change_arm(kind, arm, int(1000 * self.now), reason))
+    def change_arm(
+        self, name: str, kind: ChangeKind, arm: str, reason: str = "", levels: Mapping[str, str] | None = None
+    ) -> ArmChange:
+        """Change an arm; with ``levels`` for patients with these alone."""
+        return self._do(name, lambda site: site.change_arm(kind, arm, int(1000 * self.now), reason, levels))
 
     def accept_arm(self, name: str, arm: str) -> tuple[ArmChange, ...]:
         """Accept the changes of an arm that wait."""

@@ -424,13 +424,19 @@ def log(after: int = 0) -> ApiCall[LoggedDecision]:
 
 
 def change_arm(
-    kind: Literal["add", "suspend", "resume", "retire"], name: str, reason: str = ""
+    kind: Literal["add", "suspend", "resume", "retire"],
+    name: str,
+    reason: str = "",
+    stratum: Mapping[str, str] | None = None,
 ) -> ApiCall[ArmChangeBody]:
     """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it.
 
-    ``reason``: why, for people; every site shows it. Only ``add`` needs none.
+    ``reason``: why, for people; every site shows it. Only ``add`` needs none. ``stratum``: to suspend or resume it for
+    patients with these levels alone, such as ``{"age": "over 65"}``; None: for all.
     """
-    said = {"change": kind, "arm": _text("name", name, "the name of an arm")} | ({"reason": reason} if reason else {})
+    said: dict[str, Any] = {"change": kind, "arm": _text("name", name, "the name of an arm")}
+    said |= {"reason": reason} if reason else {}
+    said |= {} if stratum is None else {"stratum": dict(stratum)}
     return ApiCall("POST", "/v1/arms", _model(ArmChangeBody), _json(said), repeats=False)
 
 

@@ -7,6 +7,7 @@ this site's next bulletin tells everybody.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.records import (
     ArmChanged,
     Excluded,
@@ -31,7 +32,12 @@ def tells(records: Sequence[Record]) -> bool:
 
 
 def acts_of(
-    records: Sequence[Record], own: str, known: dict[str, bool], names: Sequence[str], releases: Mapping[str, int]
+    records: Sequence[Record],
+    own: str,
+    known: dict[str, bool],
+    names: Sequence[str],
+    releases: Mapping[str, int],
+    factors: Factors | None = None,
 ) -> Iterator[Act]:
     """What was done, in the order of the records.
 
@@ -46,7 +52,8 @@ def acts_of(
                 yield it
             case ArmChanged(change, accepted):
                 if change.id not in known:
-                    yield Act("arm", change.kind, change.arm, change.by, change.id, change.reason)
+                    whom = f" for {change.whom(factors)}" if change.strata else ""
+                    yield Act("arm", change.kind, change.arm, change.by, f"{change.id}{whom}", change.reason)
                 if accepted and change.by != own and not known.get(change.id):
                     yield Act("arm", "accept", change.arm, change.by, change.id)
                 known[change.id] = accepted > 0

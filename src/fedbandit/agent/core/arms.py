@@ -7,6 +7,8 @@ A stop counts at once, whoever made it. To add or resume an arm, or to retire it
 accepted it. A resume lifts the stops that it names and no others: one that was made without knowing of it stands. Its
 own stops a site may take back everywhere, without anybody's consent: nobody needs to be asked twice. So two sites with
 the same changes and the same acceptances agree, in whatever order they received them.
+
+An arm may be suspended for the patients of some strata alone (``core.context``): it stays active for all others.
 """
 
 import json
@@ -14,14 +16,15 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple, get_args
 from unicodedata import category, decomposition, normalize
 from unicodedata import name as unicode_name
 
-from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
+from fedbandit.agent.core.context import Factors
+from fedbandit.checks import MAX_STRATA, InvalidArgument, closest, listed, shortened, whole_number
 
 # ---------------------------------------------------------------- names
 
@@ -199,6 +202,8 @@ class ArmChange:
     * ``lifts``: the ids of the stops that a *resume* ends: those that its site knew. So nobody undoes a stop that he
       does not know
     * ``reason``: for people
+    * ``strata``: for whose patients it suspends or resumes, by number; empty: for all. What a resume lifts, ``lifts``
+      alone says
     """
 
     version: int
@@ -208,6 +213,7 @@ class ArmChange:
     at: int
     lifts: tuple[str, ...] = ()
     reason: str = ""
+    strata: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no honest site says."""
@@ -225,11 +231,20 @@ class ArmChange:
             raise InvalidArgument("lifts", f"{len(self.lifts)} stops", f"at most {MAX_LIFTED}, of a resume alone")
         if not all(is_hash(it, _ID) for it in self.lifts):
             raise InvalidArgument("lifts", self.lifts, "ids of changes")
+        is_fine = all(type(s) is int and 0 <= s < MAX_STRATA for s in self.strata)
+        if not is_fine or list(self.strata) != sorted(set(self.strata)):
+            raise InvalidArgument(
+                "strata", self.strata, f"different numbers from 0 to {MAX_STRATA - 1}, in their order"
+            )
+        if self.strata and self.kind not in ("suspend", "resume"):
+            raise InvalidArgument("strata", self.strata, f"left out: to {self.kind} an arm is for all patients")
 
     @cached_property
     def content(self) -> str:
         """All of it, as it is stored."""
-        return json.dumps([self.version, self.kind, self.arm, self.by, self.at, list(self.lifts), self.reason])
+        strata = [list(self.strata)] if self.strata else []
+        said = self.version, self.kind, self.arm, self.by, self.at, list(self.lifts), self.reason
+        return json.dumps([*said, *strata])
 
     @cached_property
     def id(self) -> str:
@@ -246,10 +261,23 @@ class ArmChange:
         """In which changes are shown."""
         return self.version, self.by, self.id
 
-    def in_words(self) -> str:
+    def in_words(self, factors: Factors | None = None) -> str:
         """For the log."""
         reason = f": {self.reason}" if self.reason else ""
-        return f"{self.by} {_DONE[self.kind]} the arm {self.arm!r} (version {self.version}, {self.id[:8]}){reason}"
+        whom = f" for {self.whom(factors)}" if self.strata else ""
+        known = f"(version {self.version}, {self.id[:8]})"
+        return f"{self.by} {_DONE[self.kind]} the arm {self.arm!r}{whom} {known}{reason}"
+
+    def whom(self, factors: Factors | None) -> str:
+        """For whose patients it is, in words; empty: for all."""
+        if not self.strata:
+            return ""
+        is_known = factors is not None and self.strata[-1] < factors.num_strata
+        return (
+            factors.in_words(self.strata)
+            if factors and is_known
+            else f"strata {listed([str(s) for s in self.strata], MAX_STRATA)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -323,8 +351,9 @@ def is_hash(text: object, size: int) -> bool:
 def change_from(content: str) -> ArmChange:
     """The change with this content, as it is stored."""
     try:
-        version, kind, arm, by, at, lifts, reason = json.loads(content)
-        return ArmChange(version, kind, arm, by, at, tuple(lifts), reason)
+        version, kind, arm, by, at, lifts, reason, *strata = json.loads(content)
+        (of,) = strata or ((),)
+        return ArmChange(version, kind, arm, by, at, tuple(lifts), reason, tuple(of))
     except InvalidArgument:
         raise
     except (ValueError, TypeError, RecursionError):
@@ -351,6 +380,7 @@ class Arms:
     * ``names``: those of the terms, then those that were added, in the order in which this site accepted them
     * ``num_initial``: how many are in the terms
     * ``stopped``: the numbers of those that are given to nobody
+    * ``stopped_in``: of each stratum with stops of its own, the numbers of those that its patients do not get
     * ``changes``: all that this site knows, accepted or not
     """
 
@@ -358,6 +388,7 @@ class Arms:
     num_initial: int
     stopped: frozenset[int]
     changes: Mapping[str, ArmChanged]
+    stopped_in: Mapping[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
 
     @classmethod
     def of(cls, initial: tuple[str, ...], changes: Mapping[str, ArmChanged]) -> "Arms":
@@ -365,9 +396,26 @@ class Arms:
         accepted = sorted((it for it in changes.values() if it.accepted), key=lambda it: it.accepted)
         added = dict.fromkeys(it.change.arm for it in accepted if it.change.kind == "add")
         names = (*initial, *(name for name in added if name not in initial))
-        stopping = {it.change.arm for it in _in_force(changes)}
+        in_force = [it.change for it in _in_force(changes)]
+        stopping = {it.arm for it in in_force if not it.strata}
         stopped = frozenset(k for k, name in enumerate(names) if name in stopping)
-        return cls(names, len(initial), stopped, changes)
+        parts = [(s, it.arm) for it in in_force for s in it.strata]
+        here = {s: {arm for r, arm in parts if r == s} for s, _ in parts}
+        stopped_in = {s: frozenset(k for k, name in enumerate(names) if name in arms) for s, arms in here.items()}
+        return cls(names, len(initial), stopped, changes, stopped_in)
+
+    def stopped_for(self, stratum: int | None) -> frozenset[int]:
+        """The numbers of arms that a patient of this stratum does not get."""
+        return self.stopped if stratum is None else self.stopped | self.stopped_in.get(stratum, frozenset())
+
+    def stops_in_part(self, name: str) -> tuple[ArmChange, ...]:
+        """The stops of an arm in force that are for the patients of some strata alone, oldest first."""
+        found = (it.change for it in self._in_force if it.change.arm == name and it.change.strata)
+        return tuple(sorted(found, key=lambda it: it.order))
+
+    @cached_property
+    def _in_force(self) -> list[ArmChanged]:
+        return _in_force(self.changes)
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -381,7 +429,7 @@ class Arms:
         Not an arm that is there already, nor a resume of which no stop is in force here. If a stop that it lifts is
         received later, it waits from then on.
         """
-        stops = {(it.change.arm, it.change.id) for it in _in_force(self.changes)}
+        stops = {(it.change.arm, it.change.id) for it in self._in_force}
 
         def is_idle(it: ArmChange) -> bool:
             if it.kind == "add":
@@ -396,7 +444,7 @@ class Arms:
 
         None of an arm that is retired here, which is final, and no retirement that a resume has lifted.
         """
-        stops = {it.change.id for it in _in_force(self.changes)}
+        stops = {it.change.id for it in self._in_force}
         found = (it.change for it in self.changes.values() if not it.accepted and it.change.kind != "suspend")
         open_ = (it for it in found if it.kind != "retire" or it.id in stops)
         return tuple(sorted((it for it in open_ if self.standing(it.arm).status != "retired"), key=lambda it: it.order))
@@ -405,14 +453,22 @@ class Arms:
         """The status of an arm, and why."""
         return self._verdicts.get(name, Verdict("active", None))
 
+    def standing_in(self, name: str, stratum: int | None) -> Verdict:
+        """The same for the patients of a stratum."""
+        found = self.standing(name)
+        if found.status == "active" and stratum is not None:
+            stops = [it for it in self.stops_in_part(name) if stratum in it.strata]
+            return Verdict("suspended", stops[-1]) if stops else found
+        return found
+
     @cached_property
     def _verdicts(self) -> dict[str, Verdict]:
         """Of each arm that a change names: what the last one made of it that counts."""
         found: dict[str, Verdict] = {}
         counts = (it for it in self.changes.values() if it.accepted or self._has_taken_back(it.change))
-        for it in sorted(counts, key=_order):
+        for it in sorted((it for it in counts if not it.change.strata), key=_order):
             found[it.change.arm] = Verdict("active", it.change)
-        stops = sorted(_in_force(self.changes), key=_order)
+        stops = sorted((it for it in self._in_force if not it.change.strata), key=_order)
         for it in sorted(stops, key=_is_final):
             found[it.change.arm] = Verdict("retired" if _is_final(it) else "suspended", it.change)
         return found
@@ -436,7 +492,7 @@ class Arms:
             return None
         reason = f"as {resume.by} has resumed it{': ' if resume.reason else ''}{resume.reason}"[:MAX_REASON]
         try:
-            return self._made("resume", resume.arm, own, at, lifts, reason, most)
+            return self._made("resume", resume.arm, own, at, lifts, reason, most, resume.strata)
         except InvalidArgument:
             return None
 
@@ -454,41 +510,60 @@ class Arms:
     # ---------------------------------------------------------------- new changes
 
     def next_change(
-        self, kind: ChangeKind, name: str, by: str, at: int, reason: str = "", most: int = MAX_BYTES
+        self,
+        kind: ChangeKind,
+        name: str,
+        by: str,
+        at: int,
+        reason: str = "",
+        most: int = MAX_BYTES,
+        strata: tuple[int, ...] = (),
     ) -> ArmChange:
         """The change that a site's operator asks for; refuses one that makes no sense, or for which is no room.
 
-        ``most``: bytes of all changes of the site.
+        ``most``: bytes of all changes of the site; ``strata``: for whose patients; empty: for all.
         """
         name = new_arm_name(name) if kind == "add" else name
         self._check(kind, name)
         lifts: tuple[str, ...] = ()
         if kind == "resume":
-            stops = sorted(  # its own first: those it lifts everywhere
-                (it.change.by != by, it.change.id) for it in _in_force(self.changes) if it.change.arm == name
-            )
-            lifts = tuple(name for _, name in stops[:MAX_LIFTED])
-        return self._made(kind, name, by, at, lifts, reason, most)
+            of_arm = (it.change for it in self._in_force if it.change.arm == name)
+            stops = [it for it in of_arm if not strata or (it.strata and set(it.strata) <= set(strata))]
+            if not stops:
+                hint = "A stop is lifted as a whole: say all strata that it is for, or none."
+                raise InvalidArgument("stratum", list(strata), "strata for which the arm alone is suspended", hint)
+            stops.sort(key=lambda it: (it.by != by, it.id))  # its own first: those it lifts everywhere
+            lifts = tuple(it.id for it in stops[:MAX_LIFTED])
+        return self._made(kind, name, by, at, lifts, reason, most, strata)
 
     def _made(
-        self, kind: ChangeKind, name: str, by: str, at: int, lifts: tuple[str, ...], reason: str, most: int
+        self,
+        kind: ChangeKind,
+        name: str,
+        by: str,
+        at: int,
+        lifts: tuple[str, ...],
+        reason: str,
+        most: int,
+        strata: tuple[int, ...] = (),
     ) -> ArmChange:
         mine = self.made_by(by)
         version = max(len(self.changes), *(it.version for it in mine), 0) + 1
-        change = ArmChange(version, kind, name, by, at, lifts, reason)
+        change = ArmChange(version, kind, name, by, at, lifts, reason, strata)
         room, most = (0, most) if change.is_stop else (KEPT_FOR_STOPS, most - BYTES_FOR_STOPS)
         if MAX_CHANGES - len(mine) <= room or sum(len(it.content.encode()) for it in (*mine, change)) > most:
             raise InvalidArgument("change", kind, "left out: this site has made as many changes as others keep")
         return change
 
-    def made_already(self, kind: ChangeKind, name: str, by: str) -> ArmChange | None:
+    def made_already(self, kind: ChangeKind, name: str, by: str, strata: tuple[int, ...] = ()) -> ArmChange | None:
         """The stop of this kind that a site has made already, and that is in force: a repetition changes nothing.
 
         Not one that somebody has resumed, accepted here or not: a repetition stops the arm at that site again.
         """
         if kind not in ("suspend", "retire"):
             return None
-        same = (it.change for it in _in_force(self.changes) if (it.change.kind, it.change.arm) == (kind, name))
+        asked = kind, name, strata
+        same = (it.change for it in self._in_force if (it.change.kind, it.change.arm, it.change.strata) == asked)
         changes = [it.change for it in self.changes.values()]
         is_open = (it for it in same if kind == "retire" or not any(resumes(other, it) for other in changes))
         return next((it for it in is_open if it.by == by), None)
@@ -509,7 +584,7 @@ class Arms:
         status = self.standing(name).status
         if status == "retired":
             raise InvalidArgument("arm", name, "one that is not retired: that is final")
-        if kind == "resume" and status == "active":
+        if kind == "resume" and status == "active" and not self.stops_in_part(name):
             raise InvalidArgument("arm", name, "a suspended one", f"{name!r} is active.")
 
     def new(self, changes: Iterable[ArmChange], own: str, accepts: Accepts) -> list[ArmChanged]:
@@ -575,7 +650,7 @@ def _in_force(changes: Mapping[str, ArmChanged]) -> list[ArmChanged]:
 _ANYBODY = ""  # no site has this name
 
 
-def in_words_of_stops(arms: Arms, which: Iterable[int]) -> str:
-    """Who has stopped these arms: "a: suspended by north"."""
-    found = ((arms.names[k], arms.standing(arms.names[k])) for k in sorted(which))
+def in_words_of_stops(arms: Arms, which: Iterable[int], stratum: int | None = None) -> str:
+    """Who has stopped these arms, for the patients of a stratum or for all: "a: suspended by north"."""
+    found = ((arms.names[k], arms.standing_in(arms.names[k], stratum)) for k in sorted(which))
     return "; ".join(f"{name}: {status} by {change.by}" for name, (status, change) in found if change is not None)

@@ -242,6 +242,10 @@ class Board:
         for entry in bulletin.arms:
             if entry.name not in self._arms_of_terms:
                 arm_name(entry.name)
+        if self._terms.num_levels <= max((it.strata[-1] for it in bulletin.changes if it.strata), default=-1):
+            raise InvalidArgument(
+                "changes.strata", "others", f"strata of the terms, which have {self._terms.num_levels}"
+            )
         return Held(bulletin, signed, since, self._counting.rows(bulletin.arms))
 
     def _merge(self, held: Held) -> Outcome:

@@ -159,7 +159,7 @@ class Bulletin:
             self.answers,
             self.decisions,
             [_as_list(it) for it in self.arms],
-            [(it.version, it.kind, it.arm, it.at, it.lifts, it.reason) for it in self.changes],
+            [_change_as_list(it) for it in self.changes],
             {name: self.receipts[name] for name in sorted(self.receipts)},
             {name: self.accepted[name] for name in sorted(self.accepted)},
             self.software,
@@ -179,6 +179,11 @@ class Bulletin:
 def _as_list(it: ArmEntry) -> tuple[object, ...]:
     counts = it.releases, it.rewards, it.decisions, it.history
     return (it.name, it.row, *counts, it.cells) if it.cells else (it.name, it.row, *counts)
+
+
+def _change_as_list(it: ArmChange) -> tuple[object, ...]:
+    said = it.version, it.kind, it.arm, it.at, it.lifts, it.reason
+    return (*said, it.strata) if it.strata else said
 
 
 def most_bytes(num_columns: int) -> int:
@@ -338,10 +343,14 @@ def _changes(value: object, site: str) -> tuple[ArmChange, ...]:
         raise InvalidArgument("changes", f"{len(found)} changes", f"at most {MAX_CHANGES}")
     changes: list[ArmChange] = []
     for k, change in enumerate(found):
-        version, kind, arm, at, lifts, reason = _list(f"changes[{k}]", change, 6)
+        said = _list(f"changes[{k}]", change)
+        if len(said) not in (6, 7):
+            raise InvalidArgument(f"changes[{k}]", change, "a list of 6, or of 7 with strata")
+        version, kind, arm, at, lifts, reason, *strata = said
         lifts = tuple(_list(f"changes[{k}].lifts", lifts))
+        of = tuple(_list(f"changes[{k}].strata", strata[0])) if strata else ()
         try:
-            changes.append(ArmChange(version=version, kind=kind, arm=arm, by=site, at=at, lifts=lifts, reason=reason))
+            changes.append(ArmChange(version, kind, arm, site, at, lifts, reason, of))
         except InvalidArgument as error:
             raise error.at(f"changes[{k}]") from None
         except TypeError:  # a list where a text belongs: it has no hash

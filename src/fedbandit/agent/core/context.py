@@ -4,16 +4,19 @@ A stratum is a combination of levels, one of each factor. Its number follows fro
 the order of their names, levels in that of the terms, and the last factor changes fastest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from fedbandit.checks import MAX_STRATA, InvalidArgument, closest, instance
+from fedbandit.checks import MAX_STRATA, InvalidArgument, closest, instance, listed
 
 __all__ = ["UNKNOWN", "Factor", "Factors"]
 
 MOST_LETTERS = 40
+
+MOST_NAMED = 4
+"""Strata, or levels, that are named of several."""
 
 UNKNOWN = "unknown"
 """The level that stands for missing values, and for those that a factor does not know; without it they are refused."""
@@ -111,6 +114,37 @@ class Factors:
         """A stratum in words, such as "over 65, impaired"; a level that says nothing alone has its factor's name."""
         levels = self.levels(stratum)
         return ", ".join(self.name_of(it, levels[it.name]) for it in self.factors)
+
+    def with_levels(self, argument: str, levels: Mapping[str, str]) -> tuple[int, ...]:
+        """The numbers of the strata with these levels, whatever those of all other factors are."""
+        names = [it.name for it in self.factors]
+        known = {it.name: it.levels for it in self.factors}
+        if not levels:
+            raise InvalidArgument(argument, dict(levels), f"a level of at least one of {', '.join(names)}")
+        for name, level in levels.items():
+            if name not in known:
+                raise InvalidArgument(f"{argument}.{name}", level, f"a level of one of {', '.join(names)}")
+            if level not in known[name]:
+                accepted, hint = f"one of {', '.join(known[name])}", closest(str(level), known[name])
+                raise InvalidArgument(f"{argument}.{name}", level, accepted, hint)
+        return tuple(s for s in range(self.num_strata) if levels.items() <= self.levels(s).items())
+
+    def common_levels(self, strata: Collection[int]) -> dict[str, str] | None:
+        """The levels that these strata have in common, if no others have all of them; None: there are none such."""
+        first, *others = [self.levels(s) for s in sorted(strata)]
+        common = {name: level for name, level in first.items() if all(it[name] == level for it in others)}
+        is_whole = bool(common) and self.with_levels("levels", common) == tuple(sorted(strata))
+        return common if is_whole else None
+
+    def in_words(self, strata: Collection[int]) -> str:
+        """Some strata in the fewest words: the levels of one factor, if these are all that have them."""
+        for factor in self.factors:
+            levels = {self.levels(s)[factor.name] for s in strata}
+            whole = [s for s in range(self.num_strata) if self.levels(s)[factor.name] in levels]
+            if len(levels) < len(factor.levels) and whole == sorted(strata):
+                named = [level for level in factor.levels if level in levels]
+                return listed([self.name_of(factor, level) for level in named], MOST_NAMED)
+        return listed([f"({it})" if "," in it else it for it in map(self.label, sorted(strata))], MOST_NAMED)
 
     def labelled(self, argument: str, label: object) -> int:
         """The number of the stratum with this label."""

@@ -598,7 +598,7 @@ class Decisions:
         key = key_tag(stored.key, request, stratum) if request.key is not None else b""
         if key and (found := self._again(key, request, stratum, arms)):
             return Step(found)
-        allowed = _allowed(request, arms)
+        allowed = _allowed(request, arms, stratum)
         subject = subject_tag(stored.key, request.subject) if request.subject is not None else b""
         chosen = self._chosen(drawn, allowed, subject, stratum, n_max)
         at, before = self.tick(at), stored.numbering.decisions
@@ -631,7 +631,7 @@ class Decisions:
         for it in found:
             if it.cancelled:
                 raise DecisionCancelled(f"the decision {it.id} of this key was cancelled")
-            if it.arm in arms.stopped:
+            if it.arm in arms.stopped_for(it.stratum):
                 name = arms.names[it.arm]
                 raise StoppedMeanwhile(f"{name}, the arm of the decision {it.id} of this key, was stopped")
         return found
@@ -853,11 +853,12 @@ class Decisions:
             )
 
 
-def _allowed(request: Request, arms: Arms) -> tuple[int, ...] | None:
+def _allowed(request: Request, arms: Arms, stratum: int | None) -> tuple[int, ...] | None:
     """The arms that a request may get; None: all."""
-    allowed = request.arms(len(arms.names), arms.stopped)
+    stopped = arms.stopped_for(stratum)
+    allowed = request.arms(len(arms.names), stopped)
     if allowed is not None and not allowed:
         asked = request.arms(len(arms.names), frozenset())
-        words = in_words_of_stops(arms, arms.stopped if asked is None else arms.stopped.intersection(asked))
+        words = in_words_of_stops(arms, stopped if asked is None else stopped.intersection(asked), stratum)
         raise NoArmLeft("no arm is left for this request" + (f": {words}" if words else ""))
     return allowed

@@ -401,6 +401,11 @@ class Federation:
         return self.context.num_strata if is_told and self.context is not None else 0
 
     @property
+    def num_levels(self) -> int:
+        """How many combinations of levels patients may have, whether the policy is told or not; 0: no factors."""
+        return 0 if self.context is None else self.context.num_strata
+
+    @property
     def num_columns(self) -> int:
         """How many numbers a bulletin has of what a site has released of an arm."""
         return packed_length(self.num_strata) if self.num_strata else len(self.page.published_names)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedbandit.agent.core.answer import Holdout
 from fedbandit.agent.core.arms import Arms, in_words_of_stops, remarks_on_names
 from fedbandit.agent.core.board import Board
+from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import listed, shortened
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
@@ -108,7 +109,7 @@ MOST_WAITING = 5
 """So many arms whose changes wait are named: somebody may ask for hundreds."""
 
 
-def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
+def warnings_of_arms(arms: Arms, shares: Shares | None, factors: Factors | None = None) -> tuple[str, ...]:
     """What somebody has suspended, what waits for the operator, and floors that leave nothing to the index."""
     said: list[str] = []
     suspended = [k for k in arms.stopped if arms.standing(arms.names[k]).status == "suspended"]
@@ -118,11 +119,18 @@ def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
         given = [name for k, name in enumerate(arms.names) if k not in arms.stopped]
         rest = f"only {given[0]} is" if len(given) == 1 else "the others are"
         said.append(Note(f"arms are stopped: {in_words_of_stops(arms, suspended)}; {rest} given."))
+    for name in arms.names:
+        for it in arms.stops_in_part(name):
+            said.append(Note(f"{name} is suspended for {it.whom(factors)} by {it.by}; for others it is given."))
+    if factors is not None:
+        empty = [s for s in arms.stopped_in if len(arms.stopped_for(s)) == len(arms.names) > len(arms.stopped)]
+        if empty:
+            said.append(f"no arm is left to give to patients who are {factors.in_words(empty)}.")
     last = {it.arm: it for it in arms.waiting}
     for name, it in [*last.items()][:MOST_WAITING]:
         final = " --retire" if it.kind == "retire" else ""
         accept = f"'fedbandit arm accept {shlex.quote(shortened(name))}{final}'"
-        said.append(f"{it.in_words()}: that does not count here until {accept}.")
+        said.append(f"{it.in_words(factors)}: that does not count here until {accept}.")
     if len(last) > MOST_WAITING:
         said.append(f"changes of {len(last) - MOST_WAITING} more arms wait: 'fedbandit arm list'.")
     given = [name for k, name in enumerate(arms.names) if k not in arms.stopped]

@@ -404,7 +404,8 @@ class Site:
         player, arms, strata = self._looking, range(len(belief.names)), range(self.terms.num_strata)
         theta = [[player.theta(k, s) for k in arms] for s in strata]
         errors = [[player.error(k, s) for k in arms] for s in strata]
-        return answers_of_strata(belief, theta, errors, player.frequencies)
+        status = [[self._arms.standing_in(name, s).status for name in belief.names] for s in strata]
+        return answers_of_strata(belief, theta, errors, player.frequencies, status)
 
     @property
     def belief(self) -> Belief:
@@ -460,7 +461,7 @@ class Site:
             *notices.notes_of_shares(self.terms, self.board),
             *self._decisions.warnings(names),
             *notices.warnings_of_policy(self.terms, num_agents, self.tried, self.n_max),
-            *notices.warnings_of_arms(self._arms, self.terms.shares),
+            *notices.warnings_of_arms(self._arms, self.terms.shares, self.terms.context),
             *notices.notes_of_guardrails(self.terms, self._stored.overruled),
             *notices.warnings_of_holdout(names, self.holdout),
         )
@@ -831,15 +832,26 @@ class Site:
 
     # ---------------------------------------------------------------- arms
 
-    def change_arm(self, kind: ChangeKind, name: str, at: int, reason: str = "") -> Step[ArmChange]:
+    def change_arm(
+        self, kind: ChangeKind, name: str, at: int, reason: str = "", levels: Mapping[str, str] | None = None
+    ) -> Step[ArmChange]:
         """The operator changes an arm: that is this site's own change, and accepted. A stop twice is one stop.
 
-        ``at``: in milliseconds since 1970.
+        ``at``: in milliseconds since 1970. ``levels``: for patients with these levels of some factors; None: for all.
         """
-        before = self._arms.made_already(kind, name, self.name)
+        strata = () if levels is None else self._strata_with(levels)
+        return self._change(kind, name, at, reason, strata)
+
+    def _strata_with(self, levels: Mapping[str, str]) -> tuple[int, ...]:
+        if (factors := self.terms.context) is None:
+            raise InvalidArgument("stratum", dict(levels), "left out: the terms have no [federation.context]")
+        return factors.with_levels("stratum", levels)
+
+    def _change(self, kind: ChangeKind, name: str, at: int, reason: str, strata: tuple[int, ...]) -> Step[ArmChange]:
+        before = self._arms.made_already(kind, name, self.name, strata)
         if before is not None:
             return Step(before)
-        change = self._arms.next_change(kind, name, self.name, at, reason, self.terms.room_for_changes)
+        change = self._arms.next_change(kind, name, self.name, at, reason, self.terms.room_for_changes, strata)
         return self._rearranged(change, self._arms.new([change], self.name, frozenset()))
 
     def needs_guarding(self) -> bool:
@@ -1002,7 +1014,7 @@ class Site:
             return ()
         taken = self._taken_back
         releases = {name: n for name, n in self._releases_by_name.items() if n != taken.get(name, 0)}
-        acts = acts_of(records, self.name, self._told_changes, self._arms.names, releases)
+        acts = acts_of(records, self.name, self._told_changes, self._arms.names, releases, self.terms.context)
         found = chained(self._stored.trail, acts, deed, at)
         self._stored.apply(found)
         return found

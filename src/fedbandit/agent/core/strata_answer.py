@@ -4,20 +4,16 @@ Each stratum has an answer like that of all patients (``core.answer``), from the
 counts as settled: what daily looks can produce is known of averages of releases, and not of this model.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbandit.agent.core.answer import Answer, Belief, answer_of, in_percent
 from fedbandit.agent.core.context import Factors
-from fedbandit.checks import listed
 
 __all__ = ["StratumAnswer", "answers_of_strata", "words_of_strata"]
 
 OPEN = 0.9
 """Below this chance the words call it open whether strata matter."""
-
-MOST_NAMED = 4
-"""Strata that are named of those with one leader."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +36,14 @@ def answers_of_strata(
     theta: Sequence[Sequence[float | None]],
     errors: Sequence[Sequence[float | None]],
     frequencies: Sequence[float],
+    status: Sequence[Sequence[str]],
 ) -> tuple[StratumAnswer, ...]:
-    """Of each stratum; ``belief`` is that of all patients, ``theta`` and ``errors`` have a row for each stratum."""
+    """Of each stratum; ``belief`` is that of all patients, all else has a row for each stratum."""
     return tuple(
         StratumAnswer(
             s,
             frequencies[s],
-            answer_of(belief._replace(theta=means, deviation=spreads))._replace(settled=False),
+            answer_of(belief._replace(theta=means, deviation=spreads, status=status[s]))._replace(settled=False),
             tuple(means),
             tuple(spreads),
         )
@@ -74,9 +71,9 @@ def words_of_strata(
         said += f" (at least {sure[leader]} sure in each stratum)."
     else:
         each = sorted(groups.items(), key=lambda it: (len(it[1]), it[1]))
-        parts = [f"{in_words(factors, members)}: {belief.names[k]}, {sure[k]} sure" for k, members in each[:-1]]
+        parts = [f"{factors.in_words(members)}: {belief.names[k]}, {sure[k]} sure" for k, members in each[:-1]]
         last, members = each[-1]
-        whom = "all others" if len(members) > 1 else in_words(factors, members)
+        whom = "all others" if len(members) > 1 else factors.in_words(members)
         parts.append(f"{whom}: {belief.names[last]}, {sure[last]} sure")
         said = f"Best so far on average {belief.whose}. {'; '.join(parts)[:1].upper()}{'; '.join(parts)[1:]}."
     return f"{said} {_whether_they_matter(matters)} This is not settled, and is not about one patient."
@@ -88,14 +85,3 @@ def _whether_they_matter(matters: float) -> str:
     if matters <= 1.0 - OPEN:
         return f"What is known of patients beforehand does not matter ({in_percent(1.0 - matters)} sure)."
     return f"Whether what is known of patients beforehand matters is open ({in_percent(matters)} for it)."
-
-
-def in_words(factors: Factors, strata: Collection[int]) -> str:
-    """Some strata in the fewest words: the levels of one factor, if these are all that have them."""
-    for factor in factors.factors:
-        levels = {factors.levels(s)[factor.name] for s in strata}
-        whole = [s for s in range(factors.num_strata) if factors.levels(s)[factor.name] in levels]
-        if len(levels) < len(factor.levels) and whole == sorted(strata):
-            named = [level for level in factor.levels if level in levels]
-            return listed([factors.name_of(factor, level) for level in named], MOST_NAMED)
-    return listed([f"({it})" if "," in it else it for it in map(factors.label, sorted(strata))], MOST_NAMED)

@@ -95,7 +95,7 @@ class Act:
     * ``what``: a verb: "suspend"
     * ``subject``: to what: the name of an arm, a member, or of whoever has rights
     * ``site``: whose change of an arm it is
-    * ``detail``: the id of a change; the number of a release; the rights
+    * ``detail``: the id of a change, and for whose patients it is; the number of a release; the rights
     * ``reason``: that of another site's people
     """
 
@@ -230,12 +230,19 @@ def history_of(entries: Iterable[Entry]) -> list[tuple[Entry, Entry | None]]:
     for it in entries:
         if it.kind != "arm":
             continue
+        name, _ = change_of(it)
         if it.what == "accept":
-            made, _ = changes.get(it.detail, (it, None))
-            changes[it.detail] = made, it
+            made, _ = changes.get(name, (it, None))
+            changes[name] = made, it
         else:
-            changes[it.detail] = it, None
+            changes[name] = it, None
     return list(changes.values())
+
+
+def change_of(it: Entry) -> tuple[str, str]:
+    """The id of the change of an arm of which an entry tells, and for whose patients it is: "for over 65", or empty."""
+    name, _, whom = it.detail.partition(" ")
+    return name, whom
 
 
 MOST_SHOWN = 1000

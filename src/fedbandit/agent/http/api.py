@@ -464,6 +464,11 @@ class ChangeRequest(bodies.Body):
         examples=["recalled"],
         **_NO_REASON,
     )
+    stratum: dict[str, str] | None = Field(
+        default=None,
+        description="To suspend or resume the arm for patients with these levels alone; left out: for all.",
+        examples=[{"age": "over 65"}],
+    )
 
 
 def _change_schema() -> dict[str, Any]:
@@ -489,6 +494,7 @@ _ACCEPTED = {
     "arm": "the name of an arm",
     "reason": REASON,
     "retire": "true or false",
+    "stratum": "left out, or an object of factors and levels",
 }
 
 
@@ -520,9 +526,9 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         asked = bodies.read_model(await bodies.read_body(request.receive), ChangeRequest, body, _ACCEPTED)
         deed = caller_of(request).deed(checked_reason(asked.reason, needs_reason(asked.change)))
         try:
-            change = await agent.change_arm(asked.change, asked.arm, deed)
+            change = await agent.change_arm(asked.change, asked.arm, deed, asked.stratum)
         except InvalidArgument as error:
-            if error.argument == "reason":
+            if error.argument == "reason" or error.argument.partition(".")[0] == "stratum":
                 raise
             is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
             raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None

@@ -98,16 +98,19 @@ def _stops_that_do_not_hold(site: Site, state: models.SiteState, now: float) -> 
     left_out = site.stored.excluded
     for arm in state.arms:
         change = site.arms.standing(arm.name).by
-        if arm.status == "active" or change is None or 0.0 <= now - change.at / 1000.0 < ACKNOWLEDGED_WITHIN:
-            continue
-        stop = f"{arm.name} is {arm.status} by {change.by}"
-        giving = [name for name in arm.resumed_by if name not in left_out]
-        if giving:
-            give = "gives" if len(giving) == 1 else "give"
-            yield f"{stop}, but {_listed(giving)} resumed it or accepted that, and {give} it"
-        missing = [name for name in arm.missing if name not in left_out]
-        if missing:
-            yield f"{stop}, but {_listed(missing)} not confirmed that, and may still give it: tell the people there"
+        whole = [] if arm.status == "active" or change is None else [(change, arm.status, arm)]
+        parts = zip(site.arms.stops_in_part(arm.name), arm.suspended_for, strict=True)
+        for it, status, who in (*whole, *((it, f"suspended for {part.whom}", part) for it, part in parts)):
+            if 0.0 <= now - it.at / 1000.0 < ACKNOWLEDGED_WITHIN:
+                continue
+            stop = f"{arm.name} is {status} by {it.by}"
+            giving = [name for name in who.resumed_by if name not in left_out]
+            if giving:
+                give = "gives" if len(giving) == 1 else "give"
+                yield f"{stop}, but {_listed(giving)} resumed it or accepted that, and {give} it"
+            missing = [name for name in who.missing if name not in left_out]
+            if missing:
+                yield f"{stop}, but {_listed(missing)} not confirmed that, and may still give it: tell the people there"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -210,6 +213,7 @@ def _strata_state(site: Site) -> list[models.StratumState]:
             ],
             pulls=[of_arm[it.stratum] for of_arm in pulls],
             patients=[of_arm[it.stratum] for of_arm in patients],
+            statuses=[site.arms.standing_in(name, it.stratum).status for name in names],
         )
         for it in site.strata
     ]
@@ -256,6 +260,7 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             acknowledged_by=[it.site for it in receipts[k] if it.has_it],
             missing=[it.site for it in receipts[k] if not it.has_it and it.resumed_by is None],
             resumed_by=[it.site for it in receipts[k] if it.resumed_by is not None],
+            suspended_for=[_part_stop(site, it) for it in site.arms.stops_in_part(name)],
             chance_best=answer.chances[k],
             behind=losses[k].behind,
             behind_interval=interval_body(losses[k].interval),
@@ -263,6 +268,25 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
         )
         for k, name in enumerate(site.arms.names)
     ]
+
+
+def _part_stop(site: Site, it: ArmChange) -> models.PartStopState:
+    factors, receipts = site.terms.context, _receipts(site, it)
+    return models.PartStopState(
+        whom=it.whom(factors),
+        strata=labels_of(site, it),
+        context=None if factors is None else factors.common_levels(it.strata),
+        by=it.by,
+        reason=it.reason,
+        acknowledged_by=[each.site for each in receipts if each.has_it],
+        missing=[each.site for each in receipts if not each.has_it and each.resumed_by is None],
+        resumed_by=[each.site for each in receipts if each.resumed_by is not None],
+    )
+
+
+def labels_of(site: Site, it: ArmChange) -> list[str]:
+    """Of the strata that a change is for; none: it is for all patients."""
+    return [] if site.terms.context is None else [site.terms.context.label(s) for s in it.strata]
 
 
 def interval_body(it: Interval | None) -> models.IntervalBody | None:
@@ -311,6 +335,7 @@ def arms_body(site: Site) -> models.ArmsBody:
                 arm=k,
                 status=(verdict := arms.standing(name)).status,
                 last_change=None if verdict.by is None else change_body(site, verdict.by),
+                suspended_for=[change_body(site, it) for it in arms.stops_in_part(name)],
             )
             for k, name in enumerate(arms.names)
         ],
@@ -331,6 +356,8 @@ def change_body(site: Site, it: ArmChange) -> models.ArmChangeBody:
         by=it.by,
         at=it.at / 1000.0,
         reason=it.reason,
+        whom=it.whom(site.terms.context),
+        strata=labels_of(site, it),
         accepted=site.arms.changes[it.id].accepted > 0,
         receipts=_receipts(site, it) if it.is_stop else [],
         accepted_by=[name for name, has in _consent(site, it) if has],

@@ -89,6 +89,21 @@ class FederationState(_StateModel):
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
 
 
+class PartStopState(_StateModel):
+    """A stop of an arm for the patients of some strata alone."""
+
+    whom: str = Field(description="for whom, in words")
+    strata: list[str] = Field(description="labels of the strata")
+    context: dict[str, str] | None = Field(
+        description="levels that these strata and no others have, by factor, for a resume; null: several are needed"
+    )
+    by: str = Field(description="site whose change it is")
+    reason: str = Field(description="why, in that site's words")
+    acknowledged_by: list[str] = Field(description="as of a stop for all patients")
+    missing: list[str] = Field(description="the same")
+    resumed_by: list[str] = Field(description="the same")
+
+
 class ArmState(_StateModel):
     """One arm, as this agent sees it."""
 
@@ -148,6 +163,9 @@ class ArmState(_StateModel):
     resumed_by: list[str] = Field(
         default=[], description="sites that have resumed the arm, or accepted that, and give it; of stops alone"
     )
+    suspended_for: list[PartStopState] = Field(
+        default=[], description="stops in force for the patients of some strata alone; for others it is given"
+    )
     chance_best: float | None = Field(
         default=None,
         description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null "
@@ -182,6 +200,7 @@ class StratumState(_StateModel):
     )
     pulls: list[int] = Field(description="decisions for each arm at this site")
     patients: list[int] = Field(description="decisions for each arm at all sites that count, as far as known here")
+    statuses: list[str] = Field(description="status of each arm for these patients")
 
 
 class AnswerState(_StateModel):
@@ -380,6 +399,8 @@ class ArmChangeBody(_StateModel):
     id: str = Field(description="hash of the change")
     version: int = Field(description="how many changes its site knew, this one counted")
     reason: str = Field(default="", description="why, in its site's words")
+    whom: str = Field(default="", description="for whose patients, in words; empty: for all")
+    strata: list[str] = Field(default=[], description="labels of their strata; empty: all")
     receipts: list[ReceiptBody] = Field(
         default=[], description="who has it, of all other sites: of stops that are in force"
     )
@@ -404,6 +425,9 @@ class ArmStatusBody(_StateModel):
     arm: int = Field(description="its number here; other sites may have another")
     status: str = Field(description="`active`, `suspended` or `retired`")
     last_change: ArmChangeBody | None = Field(description="the change that made it so; null: it was so from the start")
+    suspended_for: list[ArmChangeBody] = Field(
+        default=[], description="stops in force for the patients of some strata alone"
+    )
 
 
 class ArmsBody(_StateModel):

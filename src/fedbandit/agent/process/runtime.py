@@ -261,11 +261,13 @@ class Agent:
         """One change, and who has it."""
         return await self.site.shown(lambda site: change_body(site, change))
 
-    async def change_arm(self, kind: ChangeKind, arm: str, deed: Deed) -> ArmChange:
-        """Change an arm, and say so at once."""
+    async def change_arm(
+        self, kind: ChangeKind, arm: str, deed: Deed, levels: Mapping[str, str] | None = None
+    ) -> ArmChange:
+        """Change an arm, for all patients or those with these levels, and say so at once."""
         at = int(1000 * time.time())
-        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, deed.reason), deed)
-        _LOG.warning("%s; %s", change.in_words(), deed.in_words())
+        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, deed.reason, levels), deed)
+        _LOG.warning("%s; %s", change.in_words(self.terms.context), deed.in_words())
         await self._publish()
         return change
 
@@ -273,7 +275,7 @@ class Agent:
         """Accept the changes of an arm that wait; a retirement only with ``retire``."""
         accepted = await self.site.do(lambda site: site.accept_arm(arm, retire), deed)
         for change in accepted:
-            _LOG.warning("%s: accepted %s", change.in_words(), deed.in_words())
+            _LOG.warning("%s: accepted %s", change.in_words(self.terms.context), deed.in_words())
         return accepted
 
     async def member(self, name: str) -> MemberBody:
@@ -476,7 +478,7 @@ class Agent:
         """Suspend what the guardrails of the terms do not allow."""
         if self.site.in_memory.needs_guarding():
             for change in await self.site.do(lambda site: site.guard(int(1000 * now)), _GUARDRAILS):
-                _LOG.warning("%s", change.in_words())
+                _LOG.warning("%s", change.in_words(self.terms.context))
 
     async def _keep_board(self) -> None:
         """Write what has come of other sites; where the disk fails, it comes again."""
@@ -607,7 +609,7 @@ class Agent:
     async def _accept(self, config: SiteConfig) -> None:
         """Accept what waits, and comes from whom the configuration trusts."""
         for change in await self.site.do(lambda site: site.accept_from(config.accepts), _by_file(config)):
-            _LOG.warning("%s: accepted", change.in_words())
+            _LOG.warning("%s: accepted", change.in_words(self.terms.context))
 
     async def _wait_for_neighbours(self) -> None:
         """Release again some time after all neighbours have answered: another process would speak meanwhile.

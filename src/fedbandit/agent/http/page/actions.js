@@ -119,16 +119,18 @@ const CHANGES = {
   },
 };
 
-export function changeArm(change, name) {
+/** `whom`: for which patients alone, in words, with their `levels`; null: for all. */
+export function changeArm(change, name, whom = null, levels = null) {
   const { says: sentence, after, ...words } = CHANGES[change];
+  const only = whom === null ? [] : [["This is for these patients alone: ", nameOf(whom), ". For all others nothing changes."]];
   confirm({
     ...words,
-    sentences: [[nameOf(name), sentence]],
+    sentences: [[nameOf(name), whom === null ? sentence : sentence.replace("to nobody", "to none of them")], ...only],
     label: "Why, in a few words that every site shows",
     missing: SAY_WHY,
     name,
-    action: (reason) => agent.changeArm(change, name, reason),
-    after: () => `${name} ${after}`,
+    action: (reason) => agent.changeArm(change, name, reason, levels),
+    after: () => `${name} ${whom === null ? after : after.replace(".", ` for ${whom}.`)}`,
   });
 }
 

@@ -43,7 +43,8 @@ export const signOut = () => call("DELETE", "/v1/session");
 export const arms = () => call("GET", "/v1/arms");
 export const exclude = (name, reason) => call("PUT", excluded(name), { reason });
 export const include = (name, reason) => call("DELETE", excluded(name), { reason });
-export const changeArm = (change, arm, reason = "") => call("POST", "/v1/arms", { change, arm, reason });
+export const changeArm = (change, arm, reason = "", stratum = null) =>
+  call("POST", "/v1/arms", { change, arm, reason, ...(stratum === null ? {} : { stratum }) });
 export const acceptArm = (arm, retire, reason) => call("POST", "/v1/arms/accept", { arm, retire, reason });
 
 /** Entries of the audit trail: `wanted` has the parameters of the query. */

@@ -165,7 +165,12 @@ export function drawArms(known) {
 
 /** Stops: who made them and why, and who has not said that it has them. */
 function drawStops(arms) {
-  const stopped = arms.filter((arm) => arm.status !== "active" && arm.changed_by !== null);
+  const stopped = [
+    ...arms.filter((arm) => arm.status !== "active" && arm.changed_by !== null),
+    ...arms.flatMap(({ name, suspended_for: parts }) =>
+      parts.map((it) => ({ ...it, name, status: `suspended for ${it.whom}`, changed_by: it.by })),
+    ),
+  ];
   show(stopsList, stopped.length > 0);
   keyed(
     stopsList,
@@ -239,6 +244,7 @@ function drawWaiting(waiting, mayChange) {
           nameOf(it.by),
           ` asks to ${ASKS[it.change] ?? it.change} `,
           nameOf(it.arm),
+          it.whom === "" ? "" : ` for ${it.whom}`,
           it.reason === "" ? ". " : `: ${it.reason}. `,
           ...consentOf(it),
           "It waits for this site's consent.",

@@ -23,14 +23,18 @@ export async function readChanges() {
 export function historyOf(entries) {
   const changes = new Map();
   for (const it of [...entries].sort((a, b) => a.number - b.number)) {
+    const id = idOf(it);
     if (it.kind === "arm" && it.what === "accept") {
-      changes.set(it.detail, { made: changes.get(it.detail)?.made ?? it, accepted: it });
+      changes.set(id, { made: changes.get(id)?.made ?? it, accepted: it });
     } else {
-      changes.set(it.kind === "arm" ? it.detail : it.hash, { made: it, accepted: null });
+      changes.set(it.kind === "arm" ? id : it.hash, { made: it, accepted: null });
     }
   }
   return [...changes.values()].sort((a, b) => b.made.number - a.made.number);
 }
+
+/** The id of a change of an arm; behind it stands for whose patients it is. */
+const idOf = ({ detail }) => detail.split(" ")[0];
 
 function makeRow({ made }, own) {
   const cell = (label, ...children) => el("td", { "data-label": label }, ...children);
@@ -51,7 +55,7 @@ function makeRow({ made }, own) {
 
 function drawRow({ parts }, { made, accepted }, { waiting, now }) {
   drawTime(parts.at, made, now);
-  const waits = accepted === null && waiting.some((it) => it.id === made.detail);
+  const waits = accepted === null && waiting.some((it) => it.id === idOf(made));
   const when = accepted === null ? "" : time(accepted.at / 1000, now);
   const by = accepted === null ? "" : accepted.who || way(accepted);
   const key = `${waits} ${by} ${when}`;

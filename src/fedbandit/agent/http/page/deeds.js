@@ -22,8 +22,8 @@ export const KINDS = {
 /* By kind and deed; * is the name of what it was done to, # that of the site, ~ the details. */
 const DEEDS = {
   "arm add": "added *",
-  "arm suspend": "suspended *",
-  "arm resume": "resumed *",
+  "arm suspend": "suspended *~",
+  "arm resume": "resumed *~",
   "arm retire": "retired * for good",
   "arm accept": "accepted what # has done to *",
   "member exclude": "excluded *",
@@ -73,6 +73,7 @@ function detailOf({ kind, subject, detail }) {
     const inWords = (it) => (Object.hasOwn(RIGHTS, it) ? say(RIGHTS[it]) : it);
     return detail.split("; ").map((part) => part.split(", ").map(inWords).join(", ")).join("; ");
   }
+  if (kind === "arm") return detail.includes(" ") ? detail.slice(detail.indexOf(" ")) : ""; // for whose patients
   if (kind === "history") return detail.replace(/ rewards$/, "");
   return kind === "terms" ? detail.split(", ")[0] : detail;
 }

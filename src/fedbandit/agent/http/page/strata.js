@@ -1,5 +1,6 @@
 // For whom which arm is best: a group of rows for each stratum, a row for each arm, with dot and whisker.
 
+import * as actions from "./actions.js";
 import { SteadyScale } from "./axis.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
 import { between, count, decimalsFor, number, share, shortPercent } from "./format.js";
@@ -26,6 +27,7 @@ function makeRow({ stratum, arm, isFirst }) {
     patients: el("span", { class: "strong" }),
     pulls: el("span", { class: "here" }),
     part: el("span", { class: "faint block" }),
+    buttons: el("td", { class: "buttons" }),
   };
   const row = el(
     "tr",
@@ -36,20 +38,39 @@ function makeRow({ stratum, arm, isFirst }) {
     cell("estimate, 95 % interval", parts.estimate, " ", parts.interval),
     cell("chance to be best", parts.chance),
     cell("patients, of these here", parts.patients, " ", parts.pulls),
+    parts.buttons,
   );
   row.parts = parts;
   return row;
 }
 
-function drawRow(row, { stratum, arm, k, isFirst, rows }, { scale, decimals, counts }) {
+/** What may be done for these patients alone: a stop that is for others, too, is not lifted here. */
+function drawButtons(cell, { stratum, arm, status }, mayChange) {
+  const stop = arm.suspended_for.find((it) => it.strata.includes(stratum.label));
+  const change = arm.status !== "active" ? null : status === "active" ? "suspend" : stop?.context ? "resume" : null;
+  const key = mayChange && change !== null ? `${change} ${stop?.whom}` : "";
+  if (cell.key === key) return;
+  cell.key = key;
+  const [whom, levels] = change === "resume" ? [stop.whom, stop.context] : [stratum.label, stratum.context];
+  const text = change === "resume" ? "Resume…" : "Suspend…";
+  cell.replaceChildren(
+    ...(key === ""
+      ? []
+      : [actions.button(text, `${arm.name}, ${whom}`, () => actions.changeArm(change, arm.name, whom, levels))]),
+  );
+}
+
+function drawRow(row, it, { scale, decimals, counts, mayChange }) {
+  const { stratum, arm, k, isFirst, rows, status } = it;
   const { parts } = row;
   const isBest = stratum.leader === arm.name;
-  row.className = `status-${arm.status} colour-${k % 8}${isBest ? " leader" : ""}${isFirst ? " first" : ""}`;
+  drawButtons(parts.buttons, it, mayChange);
+  row.className = `status-${status} colour-${k % 8}${isBest ? " leader" : ""}${isFirst ? " first" : ""}`;
   if (isFirst) {
     setAttribute(row.querySelector(".group"), "rowspan", rows);
     setText(parts.part, `${share(stratum.frequency)} of all ${counts}`);
   }
-  setText(parts.badge, arm.status !== "active" ? arm.status : isBest ? "best so far" : "");
+  setText(parts.badge, status !== "active" ? status : isBest ? "best so far" : "");
   show(parts.badge, parts.badge.textContent !== "");
   drawWhisker(parts.whisker, scale, stratum.estimates[k], stratum.intervals[k], {});
   setText(parts.estimate, number(stratum.estimates[k], decimals));
@@ -62,6 +83,7 @@ function drawRow(row, { stratum, arm, k, isFirst, rows }, { scale, decimals, cou
 /** Draw the table, if the policy tells strata apart. */
 export function drawStrata(known) {
   const { arms, answer, federation } = known.state;
+  const mayChange = known.rights.includes("arms");
   const { strata } = answer;
   show(table.closest("section"), strata.length > 0);
   if (strata.length === 0) return;
@@ -77,12 +99,13 @@ export function drawStrata(known) {
   keyed(
     body,
     shown.flatMap((stratum) =>
-      arms.map((arm, k) => ({ stratum, arm, k, isFirst: k === 0, rows: arms.length })),
+      arms.map((arm, k) => ({ stratum, arm, k, isFirst: k === 0, rows: arms.length, status: stratum.statuses[k] })),
     ),
     ({ stratum, arm }) => `${stratum.label}\u0000${arm.name}`,
     makeRow,
-    (row, it) => drawRow(row, it, { scale, decimals: decimalsFor(high - low), counts: federation.counts }),
+    (row, it) => drawRow(row, it, { scale, decimals: decimalsFor(high - low), counts: federation.counts, mayChange }),
   );
+  table.classList.toggle("operated", mayChange);
   const factors = Object.keys(federation.context ?? {}).join(", ");
   setText(
     words,
