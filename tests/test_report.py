@@ -101,7 +101,9 @@ def test_a_stop_that_was_resumed_misses_nobody():
     network.run()
     network.change_arm("there", "resume", "glipizide", "another batch")
     network.run()
-    said = text_of(page_of(facts_of(network, "there")))
+    facts = facts_of(network, "there")
+    assert [it["not_yet"] for it in csv.DictReader(StringIO(tables_of(facts)["changes.csv"]))] == ["", ""]
+    said = text_of(page_of(facts))
     assert "glipizide suspended there recalled" in said
     assert "glipizide resumed there another batch" in said
     assert "not: here" not in said

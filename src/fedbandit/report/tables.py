@@ -45,9 +45,11 @@ def _history(facts: Facts) -> Iterable[Sequence[object]]:
 
 
 def _changes(facts: Facts) -> Iterable[Sequence[object]]:
+    in_force = {it.last_change.id for it in facts.arms.arms if it.last_change is not None}
     for it in facts.arms.changes:
-        having = "; ".join(each.site for each in it.receipts if each.has_it)
-        missing = "; ".join(each.site for each in it.receipts if not each.has_it)
+        receipts = it.receipts if it.id in in_force else ()  # a stop that ended is missed by nobody
+        having = "; ".join(each.site for each in receipts if each.has_it)
+        missing = "; ".join(each.site for each in receipts if not each.has_it)
         consent = "yes" if it.accepted else "no", facts.who_accepted(it.id)
         cells = it.change, it.arm, it.by, facts.who_made(it.id), it.reason, *consent, having, missing
         yield _time(it.at), *map(plain_cell, cells)

@@ -186,7 +186,9 @@ def notes_of_shares(terms: Federation, board: Board) -> Iterator[str]:
         yield Note(f"{num_agents} sites count alike, however many patients each has: {most} (largest_share).")
         return
     for name, (says, counts) in cut.items():
-        yield Note(f"{name} has {says:.0%} of all patients, as it says, and counts as {counts:.0%} (largest_share).")
+        said, cut_to = f"{says:.0%}", f"{counts:.0%}"
+        if said != cut_to:
+            yield Note(f"{name} has {said} of all patients, as it says, and counts as {cut_to} (largest_share).")
 
 
 def warnings_of_holdout(arms: Sequence[str], holdout: Holdout | None) -> Iterator[str]:
