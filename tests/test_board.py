@@ -98,7 +98,7 @@ def made(said):
     ]
 
 
-thorough = settings(max_examples=1500, deadline=None)
+thorough = settings(max_examples=500, deadline=None)
 
 
 @thorough

@@ -105,10 +105,10 @@ def test_the_square_root_of_others_is_numbas_own():
 def test_code_from_several_processes_runs_in_one(tmp_path):
     """Each driver calls its own functions: Numba names those of other numbers of arms alike in different processes."""
     code = (
-        "import sys, numpy as np; from fedbandit import FedBatch, Problem, simulate\n"
+        "import sys, numpy as np; from fedbandit import LocalUCB, Problem, simulate\n"
         "for arms in map(int, sys.argv[1:]):\n"
         "    problem = Problem.bernoulli(np.linspace(0.2, 0.8, 3 * arms).reshape(3, arms), 'path:3')\n"
-        "    print(simulate(problem, FedBatch(1.0), 500, 2, threads=1).regret.values.sum())\n"
+        "    print(simulate(problem, LocalUCB(), 500, 2, threads=1).regret.values.sum())\n"
     )
 
     def played(*arms):
@@ -121,12 +121,12 @@ def test_code_from_several_processes_runs_in_one(tmp_path):
 
 
 OWN_DRAW = """
-from fedbandit import FedBatch, Problem, simulate
+from fedbandit import LocalUCB, Problem, simulate
 space = {"__name__": "example"}
 COIN = "def coin(bits, mean): return 1.0 if uniform(bits) < mean else 0.0"
 exec("from fedbandit.engine.streams import uniform\\n" + COIN, space)
 problem = Problem.own(space["coin"], [[0.2, 0.7]], "complete:1", reward_range=(0, 1), variance=0.25, bounded=True)
-print(float(simulate(problem, FedBatch(1.0), 50, 1, seed=1).regret.sum()))
+print(float(simulate(problem, LocalUCB(), 50, 1, seed=1).regret.sum()))
 """
 
 

@@ -48,7 +48,7 @@ def problems(count, agents=6, arms=3, size=3, seed=0, slope=0.3):
 @pytest.mark.parametrize("choice", ["thompson", "greedy"])
 def test_it_plays_word_for_word(choice):
     """A literal version with NumPy's matrices, from the text: the same arms in every round."""
-    recording = tape()
+    recording = tape(horizon=160)
     policy = FedLinear(2.0, choice=choice, first_batch=8)
     norm = np.linalg.norm(recording.features, axis=-1).max()
     literal = LiteralFedLinear(recording, 2.0, norm, 8, 1.25, greedy=choice == "greedy").arms()

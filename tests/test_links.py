@@ -888,6 +888,7 @@ def test_a_release_is_known_everywhere_at_once():
     run(scenario())
 
 
+@pytest.mark.slow
 def test_a_hundred_sites():
     """Each publishes; all have everything, and boards are equal."""
 

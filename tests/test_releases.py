@@ -177,7 +177,11 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
+QUICK = "gossip_ucb", "fed_ucb", "fed_batch", "gse", "central_ucb"
+"""A plain mean, a tree, batches, arms that are eliminated, everything pooled; the network is the same for all pages."""
+
+
+@pytest.mark.parametrize("name", [it if it in QUICK else pytest.param(it, marks=pytest.mark.slow) for it in PAGES])
 def test_compiled_code_plays_releases_as_plain_python_does(name):
     policy = PAGES[name]
     for seed, world in enumerate(WORLDS):
