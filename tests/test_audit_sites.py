@@ -210,7 +210,7 @@ def test_nothing_but_releases_and_arms_goes_out_at_once():
 def test_real_noise_is_not_accused():
     row = check_noise(1.0, runs=300)
     assert not row.refuted, row.reason
-    assert 0.2 < row.at_least < 1.0
+    assert 0.1 < row.at_least < 1.0  # 0.41 +- 0.06: real noise has no seed
 
 
 def test_the_last_digits_of_readings_are_no_leak(monkeypatch):
