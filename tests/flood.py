@@ -11,7 +11,8 @@ from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.gossip.links import word
 from fedbandit.agent.gossip.signatures import Signatures, fingerprint
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.process.config import Address, read_config
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import read_config
 from links_network import BoardSite, Caller
 
 PER_SECOND = {"slow": 16.0, "forged": 1e9, "new": 1e9, "same": 1e9}

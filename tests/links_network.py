@@ -26,7 +26,8 @@ from fedbandit.agent.gossip import frames
 from fedbandit.agent.gossip.connection import Connection, dial
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.tls import TlsFiles, client_context, spoken_to
-from fedbandit.agent.process.config import Address, Neighbour
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import Neighbour
 from fedbandit.policies import FedBatch
 
 DAY = timedelta(days=1)

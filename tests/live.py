@@ -17,7 +17,8 @@ from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.http.server import http_server, listening_socket
-from fedbandit.agent.process.config import Address, Neighbour, SiteConfig
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import Neighbour, SiteConfig
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from fedbandit.agent.process.runtime import Agent
 from fedbandit.agent.process.serve import app_of, keep_tokens

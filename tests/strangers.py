@@ -20,8 +20,8 @@ from cryptography.x509.oid import NameOID
 from fedbandit.agent.gossip import frames
 from fedbandit.agent.gossip.connection import Connection, dial
 from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words
+from fedbandit.agent.process.addresses import Address
 from fedbandit.agent.process.certificates import init
-from fedbandit.agent.process.config import Address
 
 DAY = timedelta(days=1)
 

@@ -15,7 +15,8 @@ import pytest
 from bad_wire import BadWire
 from fedbandit.agent.gossip import links as of_links
 from fedbandit.agent.gossip import listener as doors
-from fedbandit.agent.process.config import Address, Neighbour
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import Neighbour
 from links_network import Party, run, terms, until
 from strangers import Crowd, client_hello, dns
 from test_agent_strangers import Door

@@ -12,7 +12,8 @@ import pytest
 from bad_wire import BadWire
 from fedbandit.agent.gossip import links as of_links
 from fedbandit.agent.gossip.connection import proxy_for
-from fedbandit.agent.process.config import DIRECT, Address, Neighbour
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import DIRECT, Neighbour
 from links_network import Authority, Party, run, until
 
 TINYPROXY = shutil.which("tinyproxy")

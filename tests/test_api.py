@@ -21,10 +21,12 @@ from fedbandit.agent.disk import durable_site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.http import server
+from fedbandit.agent.http.access import Door
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import PAGE_HEADERS
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.process.config import Address, Neighbour
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import Neighbour
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
 from live import TERMS, bulletin_of, serving
 
@@ -551,7 +553,7 @@ def test_another_host_is_421(served, http, host):
 
 
 def test_beyond_this_machine_any_name_will_do_but_the_token_must_be_there(served):
-    app = make_app(served.driver, {"a-token-of-some-length": Caller("all", ALL_RIGHTS)}, hosts=None)
+    app = make_app(served.driver, {"a-token-of-some-length": Caller("all", ALL_RIGHTS)}, Door(hosts=None))
     transport = httpx.ASGITransport(app=app)
 
     async def ask(headers):

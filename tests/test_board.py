@@ -33,7 +33,7 @@ from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip import frames
 from fedbandit.agent.http.bodies import HttpError, read_object
-from fedbandit.agent.process.config import site_name
+from fedbandit.agent.process.addresses import site_name
 from fedbandit.checks import InvalidArgument
 from fedbandit.strict_json import TooDeep, parse_json
 from fedbandit.testing.memory_network import MemoryNetwork

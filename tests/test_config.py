@@ -13,21 +13,10 @@ from fedbandit import FedBatch, FedLinear, FedUCB, GossipUCB, LinTS, LinUCB, Tre
 from fedbandit.agent.core.arms import remarks_on_names
 from fedbandit.agent.core.federation import NO_FEATURES, Federation
 from fedbandit.agent.disk.secret_files import read_secret
-from fedbandit.agent.process.config import (
-    DIRECT,
-    Address,
-    ConfigError,
-    Neighbour,
-    Tls,
-    address,
-    check_insecure,
-    listening_address,
-    read_config,
-    read_tokens,
-    site_name,
-    token_with,
-)
+from fedbandit.agent.process.addresses import Address, address, listening_address, site_name
+from fedbandit.agent.process.config import DIRECT, ConfigError, Neighbour, Tls, check_insecure, read_config
 from fedbandit.agent.process.rights import ALL_RIGHTS, Caller
+from fedbandit.agent.process.tokens import read_tokens, token_with
 from fedbandit.checks import FileError, InvalidArgument
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"

@@ -30,7 +30,7 @@ ROOMS = {
     "agent.core": ["agent.core"],
     "testing.memory_network": ["testing.memory_network"],  # runs whole federations of sites
     "agent.disk": ["agent.disk"],
-    "agent.config": ["agent.process.config", "agent.process.rights"],
+    "agent.config": [f"agent.process.{name}" for name in ("addresses", "config", "rights", "terms_file", "tokens")],
     "agent.gossip": ["agent.gossip"],
     "agent.http": ["agent.http"],
     "agent.client": ["agent.client"],  # it reads the models of the state

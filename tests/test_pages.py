@@ -41,7 +41,7 @@ from fedbandit import (
     Tape,
     replay,
 )
-from fedbandit.agent.process.config import POLICY_KINDS
+from fedbandit.agent.process.terms_file import POLICY_KINDS
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies import POLICIES
 from fedbandit.policies.protocol import INDICES, Network, Page, page_on

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedbandit.agent.core.trail import checked_reason
-from fedbandit.agent.process.config import read_config, read_tokens, token_with
+from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.rights import ALL_RIGHTS, ROLES, Caller, rights_from
+from fedbandit.agent.process.tokens import read_tokens, token_with
 from fedbandit.checks import InvalidArgument
 from fedbandit.cli import app
 from live import bulletin_of, serving

@@ -12,8 +12,9 @@ from fedbandit.agent.core.trail import Filter
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.sessions import BURST, EVERY, LASTS, MOST, MOST_ADDRESSES, Attempts, Sessions, cookie_in
 from fedbandit.agent.process import serve
-from fedbandit.agent.process.config import read_config, read_tokens
+from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.rights import ROLES, Caller
+from fedbandit.agent.process.tokens import read_tokens
 from live import bulletin_of, serving
 from processes import wait_until
 

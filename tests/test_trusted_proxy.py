@@ -15,8 +15,9 @@ from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import CONNECTION, listening_socket
 from fedbandit.agent.http.sessions import LASTS, PROXY_LASTS, Sessions
 from fedbandit.agent.process.check import check
-from fedbandit.agent.process.config import ConfigError, TrustedProxy, read_config, read_proxy_secret
+from fedbandit.agent.process.config import ConfigError, TrustedProxy, read_config
 from fedbandit.agent.process.rights import ROLES, Caller
+from fedbandit.agent.process.tokens import read_proxy_secret
 from live import bulletin_of, serving
 
 URL = "https://north.example.org"

@@ -79,9 +79,10 @@ def _run(config: Path, insecure: bool) -> None:
 
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.http.snapshot import INSECURE
-    from fedbandit.agent.process.config import check_insecure, read_proxy_secret, read_tokens
+    from fedbandit.agent.process.config import check_insecure
     from fedbandit.agent.process.runtime import Agent
     from fedbandit.agent.process.serve import serve, try_ports
+    from fedbandit.agent.process.tokens import read_proxy_secret, read_tokens
 
     site = its_config(config)
     check_insecure(site, insecure)
@@ -625,7 +626,7 @@ def checked_reason(reason: str, required: bool = True) -> str:
 def token_in(path: Path) -> str:
     """The token in a file that only its owner may read."""
     from fedbandit.agent.disk.secret_files import read_secret
-    from fedbandit.agent.process.config import is_token
+    from fedbandit.agent.process.tokens import is_token
 
     token = read_secret(path).strip()
     if not is_token(token.decode("latin-1")):
@@ -637,7 +638,7 @@ def token_in(path: Path) -> str:
 def its_client(site: "SiteConfig", path: Path, right: "Right", token_file: Path | None) -> Generator["Client"]:
     """A client of the site's running agent, with the token in this file, or the one of its file with this right."""
     from fedbandit.agent.client import Client
-    from fedbandit.agent.process.config import token_with
+    from fedbandit.agent.process.tokens import token_with
 
     token = token_with(site, right) if token_file is None else token_in(token_file)
     # Somebody waits at a terminal, not a web page.

@@ -51,7 +51,8 @@ def report(
 
 def _right(site: "SiteConfig") -> "Right":
     """Of the token that is used: with the audit trail, if one has that, the report tells persons."""
-    from fedbandit.agent.process.config import ConfigError, read_tokens, token_with
+    from fedbandit.agent.process.config import ConfigError
+    from fedbandit.agent.process.tokens import read_tokens, token_with
 
     tokens = read_tokens(site) or {}
     try:

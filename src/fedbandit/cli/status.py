@@ -87,7 +87,8 @@ def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> li
     if not urls and config is None and not SITE_FILE.exists():
         urls = [DEFAULT]
     if not urls:
-        from fedbandit.agent.process.config import read_config, token_with
+        from fedbandit.agent.process.config import read_config
+        from fedbandit.agent.process.tokens import token_with
 
         site = read_config(config or SITE_FILE)
         if site.http.port == 0:

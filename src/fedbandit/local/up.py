@@ -24,7 +24,7 @@ from starlette.routing import Route
 from fedbandit.agent.client import AgentError, AsyncClient
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.words import Words
-from fedbandit.agent.http.access import LOOPBACK, AccessControl
+from fedbandit.agent.http.access import AccessControl, Door
 from fedbandit.agent.http.bodies import HttpError, answer_errors
 from fedbandit.agent.http.events import EventStream, Feed, timed
 from fedbandit.agent.http.server import PAGE, file_response, files_in, http_server, listening
@@ -219,7 +219,7 @@ def _app(feed: Feed) -> Starlette:
         Route("/page/{name:path}", shared_file),
         Route("/v1/federation-events", events),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(AccessControl, sessions=None, hosts=LOOPBACK)])
+    app = Starlette(routes=routes, middleware=[Middleware(AccessControl, sessions=None, door=Door())])
     answer_errors(app)
     return app
 

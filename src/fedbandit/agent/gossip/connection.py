@@ -26,7 +26,8 @@ from websockets.uri import WebSocketURI
 
 from fedbandit.agent.gossip.frames import MAX_FRAME, MAX_WORDS
 from fedbandit.agent.gossip.tls import Certified, WrongName, certified, in_words
-from fedbandit.agent.process.config import DIRECT, Address
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import DIRECT
 from fedbandit.checks import printable
 
 PATH, SUBPROTOCOL = "/bulletins", Subprotocol("fedbandit.bulletins.1")

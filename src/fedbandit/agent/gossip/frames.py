@@ -13,7 +13,7 @@ from typing import Any
 from fedbandit.agent.core.board import Have as Versions
 from fedbandit.agent.core.board import Version
 from fedbandit.agent.core.bulletin import LARGE_BODY, Place
-from fedbandit.agent.process.config import site_name
+from fedbandit.agent.process.addresses import site_name
 from fedbandit.checks import InvalidArgument
 from fedbandit.strict_json import parse_json
 

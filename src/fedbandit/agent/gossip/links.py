@@ -29,7 +29,8 @@ from fedbandit.agent.gossip.frames import Bulletin, Certificate, FrameError, Hav
 from fedbandit.agent.gossip.listener import Listener
 from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures, canonical
 from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words, spoken_to
-from fedbandit.agent.process.config import Address, Neighbour
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
 # Seconds.

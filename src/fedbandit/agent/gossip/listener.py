@@ -18,7 +18,7 @@ from ipaddress import IPv6Address
 
 from fedbandit.agent.gossip.connection import Connection
 from fedbandit.agent.gossip.tls import TlsFiles, WrongName, in_words, means, reason_of, server_context
-from fedbandit.agent.process.config import Address
+from fedbandit.agent.process.addresses import Address
 
 DEADLINE = 3.0
 """Seconds from connecting until the link must be open."""

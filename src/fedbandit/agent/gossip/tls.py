@@ -37,7 +37,8 @@ from cryptography.x509 import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedbandit.agent.disk.secret_files import read_public, read_secret
-from fedbandit.agent.process.config import ConfigError, SiteConfig, site_name
+from fedbandit.agent.process.addresses import site_name
+from fedbandit.agent.process.config import ConfigError, SiteConfig
 from fedbandit.checks import FileError, InvalidArgument, shortened
 
 

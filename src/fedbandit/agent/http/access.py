@@ -7,6 +7,7 @@ of it, which sends no Origin (hence the check of Sec-Fetch-Site, which browsers 
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,8 +21,8 @@ from fedbandit.agent.http.bodies import MAX_BODY, HttpError, too_large
 from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import is_page
 from fedbandit.agent.http.sessions import CSRF_HEADER, Sessions, cookie_in
-from fedbandit.agent.process.config import is_token
 from fedbandit.agent.process.rights import ANYBODY, Caller, Right
+from fedbandit.agent.process.tokens import is_token
 from fedbandit.checks import InvalidArgument, closest, shortened
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -96,27 +97,34 @@ class Admission(NamedTuple):
     still: Callable[[], bool] = lambda: True
 
 
+@dataclass(frozen=True)
+class Door:
+    """By which names an agent is called, and who may say who calls.
+
+    * ``hosts``: accepted host names, without port; IPv6 addresses in brackets. None: any, for a server that other
+      machines reach: a web page that resolves its own name to it knows no token
+    * ``url``: what browsers call it through a proxy; ``proxy``: one that is trusted to say who calls
+    """
+
+    hosts: tuple[str, ...] | None = LOOPBACK
+    url: str | None = None
+    proxy: ProxyWord = field(default_factory=ProxyWord)
+
+
 class AccessControl:
     """Refuses requests before they are routed."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        sessions: Sessions | None,
-        hosts: Iterable[str] | None,
-        url: str | None = None,
-        proxy: ProxyWord | None = None,
-    ) -> None:
-        """Admit requests to one of ``hosts`` (None: any), or to ``url``, whose caller is known.
+    def __init__(self, app: ASGIApp, sessions: Sessions | None, door: Door) -> None:
+        """Admit requests to a name of the door whose caller is known.
 
         By a token, or by a session that began with one (``sessions``; None: callers need neither), or by the word of
-        ``proxy``.
+        the trusted proxy.
         """
         self._app = app
         self._sessions = sessions
-        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
-        self._url, self._at = url, None if url is None else url.partition("://")[2]
-        self._proxy = ProxyWord() if proxy is None else proxy
+        self._hosts = None if door.hosts is None else frozenset(host.lower() for host in door.hosts)
+        self._url, self._at = door.url, None if door.url is None else door.url.partition("://")[2]
+        self._proxy = door.proxy
         self._once = {**_ONCE, **self._proxy.headers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

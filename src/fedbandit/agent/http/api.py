@@ -5,7 +5,7 @@ them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -24,12 +24,12 @@ from fedbandit.agent.core.trail import REASON, Deed, checked_reason, needs_reaso
 from fedbandit.agent.http import bodies
 from fedbandit.agent.http import state as models
 from fedbandit.agent.http.access import (
-    LOOPBACK,
     OPEN,
     RIGHT_FOR,
     SIGN_IN,
     AccessControl,
     Admission,
+    Door,
     admission_of,
     caller_of,
     check_right,
@@ -52,21 +52,13 @@ if TYPE_CHECKING:
     from fedbandit.agent.process.runtime import Agent
 
 
-def make_app(
-    agent: "Agent",
-    tokens: Mapping[str, Caller] | None = None,
-    hosts: Iterable[str] | None = LOOPBACK,
-    url: str | None = None,
-    proxy: ProxyWord | None = None,
-) -> FastAPI:
+def make_app(agent: "Agent", tokens: Mapping[str, Caller] | None = None, door: Door | None = None) -> FastAPI:
     """The HTTP API of an agent.
 
-    * ``tokens``: every call but ``/healthz``, ``/readyz`` and the files of the page requires one of them, and its
-      right; None: anyone has all rights
-    * ``hosts``: accepted host names, without port; IPv6 addresses in brackets. None: any, for a server that other
-      machines reach: a web page that resolves its own name to it knows no token
-    * ``url``: what browsers call it through a proxy; ``proxy``: one that is trusted to say who calls
+    ``tokens``: every call but ``/healthz``, ``/readyz`` and the files of the page requires one of them, and its right;
+    None: anyone has all rights. Without a ``door`` it is called on loopback alone.
     """
+    door = Door() if door is None else door
     check_tokens(tokens or ())  # now: the framework builds the middleware at the first request
     # No pages for the OpenAPI document: they load scripts from other servers.
     app = FastAPI(
@@ -81,10 +73,8 @@ def make_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = _Direct
-    names = None if hosts is None else tuple(hosts)
     sessions = None if tokens is None else Sessions(agent.config.name, tokens, _seconds)
-    proxy = ProxyWord() if proxy is None else proxy
-    app.add_middleware(AccessControl, sessions=sessions, hosts=names, url=url, proxy=proxy)
+    app.add_middleware(AccessControl, sessions=sessions, door=door)
     metrics = Metrics()
     bodies.answer_errors(app)
     add_decisions(app, agent, metrics)
@@ -94,7 +84,7 @@ def make_app(
     _add_arms(app, agent)
     _add_views(app, agent, metrics)
     _add_watching(app, agent)
-    _add_sessions(app, agent, sessions, proxy)
+    _add_sessions(app, agent, sessions, door.proxy)
     add_evidence(app, agent)
     add_audit_log(app, agent)
     add_page(app)

@@ -13,8 +13,8 @@ from starlette.types import Scope
 
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.server import CONNECTION
-from fedbandit.agent.process.config import GROUPS_HEADER, USER_HEADER, TrustedProxy, taken_names
-from fedbandit.agent.process.rights import LONGEST_NAME, Caller, Right, person_name
+from fedbandit.agent.process.config import GROUPS_HEADER, USER_HEADER, TrustedProxy
+from fedbandit.agent.process.rights import LONGEST_NAME, Caller, Right, person_name, taken_names
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["SECRET_HEADER", "ProxyWord", "address_of"]

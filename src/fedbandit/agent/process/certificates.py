@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedbandit.agent.disk.secret_files import OWNER_ONLY, READABLE, read_public, read_secret, write_together
 from fedbandit.agent.gossip.tls import WrongName, certificates_in, key_in, public_bytes, the_name_in
-from fedbandit.agent.process.config import site_name
+from fedbandit.agent.process.addresses import site_name
 from fedbandit.checks import FileError, InvalidArgument, whole_number
 
 __all__ = ["CA_CERTIFICATE", "CA_KEY", "CertsError", "Signed", "Written", "init", "issue", "sign"]

@@ -28,17 +28,11 @@ from fedbandit.agent.gossip.links import TERMS_DIFFER, word
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, client_context, in_words, read_tls, spoken_to
 from fedbandit.agent.http.server import check_folder_of_socket
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
+from fedbandit.agent.process.addresses import Address
 from fedbandit.agent.process.clock import SMALL_STEP
-from fedbandit.agent.process.config import (
-    Address,
-    ConfigError,
-    Neighbour,
-    SiteConfig,
-    read_token,
-    read_tokens,
-    token_files,
-)
+from fedbandit.agent.process.config import ConfigError, Neighbour, SiteConfig
 from fedbandit.agent.process.runtime import FREE_SPACE
+from fedbandit.agent.process.tokens import read_token, read_tokens, token_files
 from fedbandit.checks import closest, printable
 
 Level = Literal["ok", "warning", "error", "unknown"]

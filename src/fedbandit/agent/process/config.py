@@ -1,4 +1,4 @@
-"""Reads and checks a site's ``site.toml``: names and addresses, the terms of the federation, tokens.
+"""Reads and checks a site's ``site.toml``, all of it but the terms (``terms_file``) and what tokens' files hold.
 
 Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`` reads the certificates.
 """
@@ -6,114 +6,24 @@ Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date
-from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.core.arms import Accepts, unclear_names
-from fedbandit.agent.core.bulletin import MAX_NAME
-from fedbandit.agent.core.context import Factors
-from fedbandit.agent.core.federation import NO_FEATURES, Federation, check_trust
-from fedbandit.agent.core.guardrails import Guardrails
+from fedbandit.agent.core.federation import NO_FEATURES, Federation
 from fedbandit.agent.core.history import History, PastRewards, check_history
-from fedbandit.agent.core.words import Plan, Words
 from fedbandit.agent.disk.journal import STATE_FILE
-from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
-from fedbandit.agent.process.rights import (
-    ALL_RIGHTS,
-    ROLES,
-    Caller,
-    Right,
-    Rights,
-    Role,
-    person_name,
-    rights_from,
-)
-from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
-from fedbandit.policies import FedLinear, LinTS, LinUCB, Policy, TreeLinUCB
-from fedbandit.policies.registry import WrongPage, policy_from
-from fedbandit.shares import Shares
+from fedbandit.agent.process.addresses import Address, address, listening_address, site_name
+from fedbandit.agent.process.rights import ROLES, Rights, Role, person_name, rights_from, taken_names
+from fedbandit.agent.process.terms_file import FederationSection, read_terms
+from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
 from fedbandit.toml_files import Section, checked, read_toml
 
 T = TypeVar("T")
-
-# ---------------------------------------------------------------- names and addresses
-
-_NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-
-_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # container names have underscores
-
-
-@dataclass(frozen=True)
-class Address:
-    """A host (IPv6 without brackets) and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether this is the machine itself; name servers are not asked."""
-        if ":" in self.host:
-            return IPv6Address(self.host) == IPv6Address("::1")
-        return self.host.lower() == "localhost" or (
-            _is_ip(self.host, IPv4Address) and IPv4Address(self.host).is_loopback
-        )
-
-
-def site_name(value: str, argument: str = "name") -> str:
-    """The name of a site, as in its certificate: a lower-case DNS name."""
-    labels = value.split(".")
-    # A TLS verifier takes 10.0.0.1, and even a bare 7, for an address, and does not compare it with names.
-    if len(value) > MAX_NAME or not all(map(_NAME_LABEL.fullmatch, labels)) or labels[-1].isdigit():
-        accepted = (
-            "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
-        )
-        raise InvalidArgument(argument, value, accepted)
-    return value
-
-
-def address(value: str) -> Address:
-    """An address to dial, from host:port."""
-    return _parsed(value, 1, "host:port with a port from 1 to 65535, an IPv6 host in brackets")
-
-
-def listening_address(value: str) -> Address:
-    """An address to listen on; port 0 lets the system choose one."""
-    return _parsed(value, 0, "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets")
-
-
-def _parsed(value: str, lowest: int, accepted: str) -> Address:
-    parts = re.fullmatch(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})", value)
-    if parts is None:
-        raise InvalidArgument("address", value, accepted)
-    six, host, port = parts.groups()
-    if not lowest <= int(port) <= 65535 or not (_is_ip(six, IPv6Address) if host is None else _is_host(host)):
-        raise InvalidArgument("address", value, accepted)
-    return Address(six if host is None else host, int(port))
-
-
-def _is_host(host: str) -> bool:
-    labels = host.split(".")
-    if labels[-1].isdigit():
-        return _is_ip(host, IPv4Address)
-    return len(host) <= MAX_NAME and all(map(_HOST_LABEL.fullmatch, labels))
-
-
-def _is_ip(host: str, kind: type[IPv4Address] | type[IPv6Address]) -> bool:
-    try:
-        kind(host)
-    except AddressValueError:
-        return False
-    return "%" not in host  # a zone is meaningful only on one machine
-
 
 # ---------------------------------------------------------------- what a site's file says
 
@@ -212,161 +122,6 @@ class SiteConfig:
     history: History | None = None
     url: str | None = None
     proxy: TrustedProxy | None = None
-
-
-# ---------------------------------------------------------------- the terms: [federation]
-
-POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
-
-_WITH_FEATURES = {name for it in (FedLinear, LinTS, LinUCB, TreeLinUCB) for name in (it.kind, it.__name__)}
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
-
-_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-
-
-def _duration(value: Any) -> float:
-    """Seconds; 0 is the only number without a unit."""
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        return float(found[1]) * _SECONDS[found[2][0]]
-    if type(value) in (int, float) and value == 0:
-        return 0.0
-    raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
-
-
-class _FederationShares(Section):
-    control: str | None = None
-    control_share: float = 0.0
-    least_share: float = 0.0
-
-
-class _GuardrailsSection(Section):
-    reference: str
-    worse_by: float
-
-
-def _day(value: Any) -> Any:
-    """TOML knows days."""
-    return value.isoformat() if type(value) is date else value
-
-
-class _WordsSection(Section):
-    arm: str = "arm"
-    reward: str = "reward"
-    failure: str = ""
-
-
-class _PlanSection(Section):
-    question: str = ""
-    starts: Annotated[str, BeforeValidator(_day)] = ""
-    patients: int | None = None
-    stops: str = ""
-
-
-class FederationSection(Section):
-    """The section, of which only the types are checked."""
-
-    name: str
-    max_agents: int | None = None
-    arms: list[str]
-    rewards: list[float]
-    reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
-    default_reward: float | None = None
-    counts: str | None = None
-    max_decisions_per_day: float | None = None
-    largest_share: float | None = None
-    shares: _FederationShares | None = None
-    guardrails: _GuardrailsSection | None = None
-    context: dict[str, Any] | None = None
-    words: _WordsSection = _WordsSection()
-    plan: _PlanSection = _PlanSection()
-    policy: dict[str, Any] = Field(default_factory=dict[str, Any])
-
-
-def read_terms(section: FederationSection, trusted: str, folder: Path) -> tuple[Federation | None, list[str]]:
-    """The terms, or what is wrong with them; mistakes name the fields as in the file.
-
-    ``trusted``: code from outside that the site agrees to run; its files are looked for in ``folder``.
-    """
-    mistakes: list[str] = []
-    policy = None
-    if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
-        accepted = "two numbers, the lowest and the highest reward"
-        mistakes.append(str(InvalidArgument("federation.rewards", section.rewards, accepted)))
-    try:
-        policy = _policy(section, trusted, folder)
-    except InvalidArgument as error:
-        mistakes.append(str(error))
-    if policy is None or mistakes:
-        return None, mistakes
-    try:
-        return _terms(section, policy, trusted), []
-    except WrongPage as error:
-        return None, [str(error)]
-    except InvalidArgument as error:
-        place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
-        return None, [str(InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint))]
-
-
-def _policy(section: FederationSection, trusted: str, folder: Path) -> Policy:
-    given = {"kind": POLICY_KINDS[0]} | section.policy
-    if str(given["kind"]) in _WITH_FEATURES:
-        accepted = f"one of {', '.join(POLICY_KINDS)}, or module:Class"
-        raise InvalidArgument("federation.policy.kind", given["kind"], accepted, NO_FEATURES)
-    try:
-        if ":" in str(given["kind"]):
-            check_trust(str(given["kind"]), trusted)  # before its code is loaded
-    except InvalidArgument as error:
-        raise error.at("federation") from None
-    return policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
-
-
-def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federation:
-    low, high = section.rewards
-    given = {} if section.largest_share is None else {"largest_share": section.largest_share}
-    return Federation(
-        name=section.name,
-        arms=tuple(section.arms),
-        low=low,
-        high=high,
-        policy=policy,
-        trusted=trusted,
-        reward_window=section.reward_window,
-        default_reward=section.default_reward,
-        counts=None if section.counts is None else checked_counts("counts", section.counts),
-        max_decisions_per_day=section.max_decisions_per_day,
-        shares=_shares(section.shares),
-        guardrails=_guardrails(section.guardrails),
-        context=None if section.context is None else Factors.of(section.context),
-        max_agents=section.max_agents,
-        words=_checked_at("words", lambda: Words(**section.words.model_dump())),
-        plan=_checked_at("plan", lambda: Plan(**section.plan.model_dump())),
-        **given,
-    )
-
-
-def _checked_at(place: str, make: Callable[[], T]) -> T:
-    """What ``make`` gives; its mistakes name the field as in the file."""
-    try:
-        return make()
-    except InvalidArgument as error:
-        raise error.at(place) from None
-
-
-def _shares(section: _FederationShares | None) -> Shares | None:
-    if section is None:
-        return None
-    return _checked_at("shares", lambda: Shares(section.control, section.control_share, section.least_share))
-
-
-def _guardrails(section: _GuardrailsSection | None) -> Guardrails | None:
-    if section is None:
-        return None
-    try:
-        return Guardrails(section.reference, section.worse_by)
-    except InvalidArgument as error:
-        raise error.at("guardrails") from None
 
 
 # ---------------------------------------------------------------- the other sections
@@ -780,99 +535,3 @@ def changed_at(path: Path) -> tuple[int, int, int]:
     except OSError:
         return 0, 0, 0
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
-
-
-# ---------------------------------------------------------------- tokens
-
-LEAST_TOKEN = 16
-
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
-
-
-def is_token(text: str) -> bool:
-    """Whether a header can carry the text as a bearer token."""
-    return _TOKEN.fullmatch(text) is not None
-
-
-TOKEN_FILE = "token_file"  # noqa: S105 - a name
-"""Who calls with the token of ``listen.token_file``."""
-
-
-def taken_names() -> tuple[str, ...]:
-    """Names that no person has: those of tokens without a person."""
-    return TOKEN_FILE, *ROLES
-
-
-def read_tokens(config: SiteConfig) -> dict[str, Caller] | None:
-    """Who calls with each token; ``None`` if callers need none, and have all rights."""
-    tokens, wrong = tokens_now(config)
-    if wrong:
-        raise ConfigError(wrong[0])
-    return tokens or None
-
-
-def tokens_now(config: SiteConfig) -> tuple[dict[str, Caller], list[str]]:
-    """Who calls with each token that can be read, and what is wrong with the others."""
-    tokens: dict[str, Caller] = {}
-    wrong: list[str] = []
-    for where, path, caller in token_files(config):
-        try:
-            token = read_token(f"{config.path}: {where}", path)
-        except ConfigError as error:
-            wrong.append(str(error))
-            continue
-        if token in tokens:
-            wrong.append(f"{config.path}: {where}: {path} holds the token of another: each needs its own")
-        else:
-            tokens[token] = caller
-    return tokens, wrong
-
-
-def token_files(config: SiteConfig) -> Iterator[tuple[str, Path, Caller]]:
-    """The field that names each file of a token, the file, and who calls with it."""
-    if config.token_file is not None:
-        yield "listen.token_file", config.token_file, Caller(TOKEN_FILE, ALL_RIGHTS)
-    for role, path in config.role_files.items():
-        yield f"tokens.{role}", path, Caller(role, ROLES[role])
-    for i, it in enumerate(config.named):
-        yield f"tokens.named[{i}]", it.file, Caller(it.name, it.rights)
-
-
-def read_proxy_secret(config: SiteConfig) -> str | None:
-    """What the trusted proxy sends with every request; None: nothing."""
-    if config.proxy is None or config.proxy.secret_file is None:
-        return None
-    return read_token(f"{config.path}: http.trusted_proxy.secret_file", config.proxy.secret_file)
-
-
-def token_with(config: SiteConfig, right: Right) -> str | None:
-    """The token with this right and the fewest others; ``None`` if callers need none.
-
-    That of a role rather than that of a person. Nobody acts in the name of one of several people without saying whose.
-    """
-    tokens = read_tokens(config)
-    if tokens is None:
-        return None
-    able = {token: it for token, it in tokens.items() if right in it.rights}
-    if not able:
-        raise ConfigError(f"{config.path}: no token has the right {right!r}: see [tokens] in examples/site.toml")
-    named = {it.name for it in config.named}
-    of_roles = [token for token, it in able.items() if it.name not in named]
-    if not of_roles and len(able) > 1 and right != "view":
-        people = ", ".join(it.name for it in able.values())
-        raise ConfigError(f"{config.path}: say who you are with --token-file FILE: {right!r} is a right of {people}")
-    return min(of_roles or able, key=lambda token: len(tokens[token].rights))
-
-
-def read_token(where: str, path: Path) -> str:
-    """The token in a file; ``where`` begins an error."""
-    try:
-        token = read_secret(path).removesuffix(b"\n")
-    except FileError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    if len(token) < LEAST_TOKEN or not is_token(token.decode("latin-1")):
-        raise ConfigError(
-            f"{where}: {path} must be one line of at least {LEAST_TOKEN} letters, digits or ._~+/-: "
-            f"openssl rand -hex 32 > {path}"
-        )
-    return token.decode("ascii")

@@ -17,6 +17,7 @@ __all__ = [
     "ALL_RIGHTS",
     "ANYBODY",
     "ROLES",
+    "TOKEN_FILE",
     "Caller",
     "Right",
     "Rights",
@@ -27,6 +28,7 @@ __all__ = [
     "person_name",
     "rights_from",
     "rights_in_words",
+    "taken_names",
 ]
 
 Right = Literal["decide", "report", "view", "members", "restore", "arms", "log", "audit"]
@@ -46,6 +48,9 @@ ROLES: Mapping[Role, Rights] = {
 }
 """All read the state: an application shows the page, and whoever excludes a member must see whose agent answers. Only
 an operator reads the log: it has raw rewards."""
+
+TOKEN_FILE = "token_file"  # noqa: S105 - a name
+"""Who calls with the token of ``listen.token_file``."""
 
 LONGEST_NAME = 64
 
@@ -72,6 +77,11 @@ class Caller:
 
 ANYBODY = Caller("", ALL_RIGHTS, "no token")
 """Every caller of an agent that requires no token."""
+
+
+def taken_names() -> tuple[str, ...]:
+    """Names that no person has: those of tokens without a person."""
+    return TOKEN_FILE, *ROLES
 
 
 def person_name(value: str) -> str:

@@ -11,13 +11,15 @@ from fastapi import FastAPI
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError
 from fedbandit.agent.disk.state_files import may_be_there
 from fedbandit.agent.gossip.listener import listening as listening_for_neighbours
-from fedbandit.agent.http.access import LOOPBACK
+from fedbandit.agent.http.access import LOOPBACK, Door
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.proxy import ProxyWord
 from fedbandit.agent.http.server import http_server, listening, listening_socket
-from fedbandit.agent.process.config import Address, SiteConfig, changed_at, token_files, tokens_now
+from fedbandit.agent.process.addresses import Address
+from fedbandit.agent.process.config import SiteConfig, changed_at
 from fedbandit.agent.process.rights import Caller
 from fedbandit.agent.process.runtime import WATCH_EVERY, Agent
+from fedbandit.agent.process.tokens import token_files, tokens_now
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -87,7 +89,7 @@ def app_of(agent: Agent, tokens: Mapping[str, Caller] | None, proxy_secret: str 
     # Other machines may call the agent by any name; ``read_config`` then requires tokens.
     hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if config.http.is_loopback else None
     proxy = ProxyWord(config.proxy, proxy_secret, agent.refused_callers.count)
-    return make_app(agent, tokens, hosts, config.url, proxy)
+    return make_app(agent, tokens, Door(hosts, config.url, proxy))
 
 
 async def _serve_at(listeners: list[socket.socket], agent: Agent, app: FastAPI, stop: asyncio.Event) -> None:
