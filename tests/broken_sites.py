@@ -181,9 +181,13 @@ def _repeating() -> OpenSite:
 
 
 def _spoilt(spoil: Callable[[Page], Page]) -> OpenSite:
+    """With another page, but for strata."""
+
     class SpoiltSite(Site):
         def _take_over(self, stored: Stored) -> None:
             super()._take_over(stored)
+            if self.terms.num_strata:
+                return
             self._player.page = self._player._own.page = spoil(self._player.page)
 
     return SpoiltSite
@@ -312,6 +316,8 @@ def unclamped_site(above: bool) -> OpenSite:
     class UnclampedSite(Site):
         def _take_over(self, stored: Stored) -> None:
             super()._take_over(stored)
+            if self.terms.num_strata:
+                return
             own = self._player._own
             own.take = MethodType(take, own)
 
@@ -475,8 +481,11 @@ class CancelledSite(Site):
 
 
 def _add(site: Site, decision_id: str, reward: float) -> None:
-    arm = site._decisions[decision_id].arm
-    site._player.me.total[arm] += to_grid(reward, site.terms.low, site.terms.high)
+    it, me, steps = site._decisions[decision_id], site._player.me, to_grid(reward, site.terms.low, site.terms.high)
+    if it.stratum is None or not site.terms.num_strata:
+        me.total[it.arm] += steps
+    else:
+        me.totals[it.arm][it.stratum] += steps
 
 
 class ShowingSite(Site):
@@ -485,7 +494,8 @@ class ShowingSite(Site):
     @property
     def own_means(self) -> tuple[float | None, ...]:
         """With what is not released yet."""
-        sums = self._player.me.total
+        me = self._player.me
+        sums = [sum(row) for row in me.totals] if self.terms.num_strata else me.total
         return tuple(None if mean is None else mean + x for mean, x in zip(super().own_means, sums, strict=True))
 
 
@@ -534,6 +544,8 @@ class BareSite(Site):
     def _take_over(self, stored: Stored) -> None:
         super()._take_over(stored)
         self._owed: list[tuple[int, float]] = []
+        if self.terms.num_strata:
+            return
         page = self._player.page
 
         def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:

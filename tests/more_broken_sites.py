@@ -1,6 +1,6 @@
 """More live sites that break their epsilon, each in one place where few look: requests, cancelling, history, restarts.
 
-They were written after the scripts that catch them. Use none of them.
+Use none of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,13 @@ from fedbandit.agent.core.history import History
 from fedbandit.agent.core.records import Record, Rewarded, Step, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.trail import Deed, Entry
+from fedbandit.privacy.noise import GRID
 from fedbandit.rules.mean import clamp
+from fedbandit.rules.private import POOLED
 
 
 def more_broken_sites() -> list[BrokenSite]:
-    """Those on which the audit was tried, and which it catches."""
+    """All of them."""
     return [
         BrokenSite("a small range of rewards moves the weight", "proof", BandSite),
         BrokenSite("what guards releases tells a reward", "proof", GuardingSite),
@@ -37,12 +39,6 @@ def more_broken_sites() -> list[BrokenSite]:
         BrokenSite("patients are counted once they are rewarded", "proof", PatientsSite),
         BrokenSite("the audit trail tells a reward", "proof", TrailSite),
         BrokenSite("propensities follow the strata of rewards", "proof", StratumSite),
-    ]
-
-
-def untried_sites() -> list[BrokenSite]:
-    """Those that it has not found in 60 scripts; ``python tests/measured_leaks.py`` tries them with more."""
-    return [
         BrokenSite("decisions with bad rewards are kept longer", "proof", KeepingSite),
         BrokenSite("a guardrail looks at raw rewards", "proof", RailSite),
         BrokenSite("several decisions go to the best raw arm", "proof", BestSite),
@@ -55,6 +51,9 @@ def untried_sites() -> list[BrokenSite]:
         BrokenSite("a bulletin is kept back from a neighbour", "proof", WithholdingSite),
         BrokenSite("the board is saved after good rewards alone", "proof", SavingSite),
         BrokenSite("no noise after a pause", "proof", PausedSite),
+        BrokenSite("a pooled release also releases a cell", "proof", PooledTwiceSite),
+        BrokenSite("whether strata matter follows from unreleased sums", "proof", PeekingAtStrataSite),
+        BrokenSite("a good reward of one stratum ends its batch later", "proof", LongerCellSite),
     ]
 
 
@@ -118,6 +117,8 @@ class HighestSite(Site):
 
     def _take_over(self, stored: Stored) -> None:
         super()._take_over(stored)
+        if self.terms.num_strata:
+            return
         page = self._player._own.page
 
         def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
@@ -183,7 +184,9 @@ class PropensitySite(Site):
         """By a little."""
         step = super().decide(at, draws, request)
         made = step.result if isinstance(step.result, tuple) else (step.result,)
-        said = tuple(replace(it, propensity=1.0 / (1.0 + self._player.me.total[it.arm])) for it in made)
+        me = self._player.me
+        sums = [sum(row) for row in me.totals] if self.terms.num_strata else me.total
+        said = tuple(replace(it, propensity=1.0 / (1.0 + sums[it.arm])) for it in made)
         return Step(said if isinstance(step.result, tuple) else said[0], step.records)
 
 
@@ -235,10 +238,10 @@ class _SwitchedSite(Site):
         self._spoil()
 
     def _spoil(self) -> None:
-        page = self._player._own.page
+        page, nothing = self._player._own.page, [0] * self.terms.num_strata or 0
 
-        def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
-            page.observe(me, terms, arm, reward, 0 if self.leaves_out(arm) else noise)
+        def observe(me: Any, terms: Any, arm: int, reward: float, noise: Any, *context: Any) -> None:
+            page.observe(me, terms, arm, reward, nothing if self.leaves_out(arm) else noise, *context)
 
         self._player._own.page = page._replace(observe=observe)
 
@@ -318,6 +321,8 @@ class RedrawingSite(Site):
     def _take_over(self, stored: Stored) -> None:
         super()._take_over(stored)
         self._last_noise: dict[int, float] = {}
+        if self.terms.num_strata:
+            return
         page = self._player._own.page
 
         def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
@@ -328,12 +333,63 @@ class RedrawingSite(Site):
         self._player._own.page = page._replace(observe=observe)
 
     def _excluding(self, record: Any) -> Step[None]:
-        for arm, before in self._last_noise.items():
+        for arm, before in self._last_noise.items():  # none with strata
             (fresh,) = self._noise(self.terms.page_terms.epsilon_per_release, 1)
             self._player.me.x_mean[arm] += fresh - before
             self._last_noise[arm] = fresh
             self._is_urgent = True
         return super()._excluding(record)
+
+
+# ---------------------------------------------------------------- strata
+
+
+class _StrataSite(Site):
+    """Its page does something besides where decisions have strata."""
+
+    def _take_over(self, stored: Stored) -> None:
+        super()._take_over(stored)
+        if not self.terms.num_strata:
+            return
+        page = self._player._own.page
+
+        def observe(me: Any, terms: Any, arm: int, reward: float, noise: Any, context: Any) -> None:
+            before = [*me.totals[arm]]
+            page.observe(me, terms, arm, reward, noise, context)
+            self.besides(me, arm, context.stratum, before, reward)
+
+        self._player._own.page = page._replace(observe=observe)
+
+    def besides(self, me: Any, arm: int, stratum: int, before: Sequence[float], reward: float) -> None:
+        """After each reward; ``before``: the sums of the cells."""
+        raise NotImplementedError
+
+
+class PooledTwiceSite(_StrataSite):
+    """What is in a pooled sum is released again by itself, with other noise."""
+
+    def besides(self, me: Any, arm: int, stratum: int, before: Sequence[float], reward: float) -> None:
+        """A cell of it."""
+        if me.part[stratum] == POOLED:
+            (fresh,) = self._noise(self.terms.page_terms.epsilon_per_release, 1)
+            me.score[arm][stratum] += (before[stratum] + reward + fresh) / GRID
+
+
+class PeekingAtStrataSite(_StrataSite):
+    """How many rewards a cell needs to go out alone follows from sums that are not released."""
+
+    def besides(self, me: Any, arm: int, stratum: int, before: Sequence[float], reward: float) -> None:
+        """The better they are, the more."""
+        me.alone = me.alone_later = 1.0 + (max(me.totals[arm]) > GRID / 2)
+
+
+class LongerCellSite(_StrataSite):
+    """The batch of the first stratum ends later after a good reward."""
+
+    def besides(self, me: Any, arm: int, stratum: int, before: Sequence[float], reward: float) -> None:
+        """By one."""
+        me.cell_end[arm][stratum] += reward > GRID / 2 and stratum == 0
+        me.arm_end[arm] += reward > GRID / 2 and stratum == 0
 
 
 # ---------------------------------------------------------------- what others are told
@@ -381,7 +437,8 @@ class ResumedSite(Site):
         step = super().change_arm(kind, name, at, reason)
         if kind == "resume":
             arm = self.arms.names.index(name)
-            self._player.me.x_mean[arm] += self._player.me.total[arm]
+            if not self.terms.num_strata:
+                self._player.me.x_mean[arm] += self._player.me.total[arm]
         return step
 
 

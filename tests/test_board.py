@@ -314,6 +314,19 @@ def test_what_a_revoked_certificate_has_signed_is_dropped_and_its_site_goes_on_w
     assert it.signers == {b"old", b"new", b"south"}
 
 
+def test_a_site_of_which_nothing_but_a_revoked_bulletin_is_here_is_not_passed_on():
+    """Its only bulletin is kept for itself, and for nobody else."""
+    only = by(b"old", "north", 1)
+    it = board(only)
+    it.revoke({b"old"})
+    assert it.newer_than({}) == []
+    assert it.have() == {}
+    assert it.kept("north") == [only]
+    assert [row.site for row in it.unsaved()] == ["north"]
+    it.revoke(())
+    assert it.newer_than({}) == [only]
+
+
 def test_the_owner_alone_learns_which_places_a_revoked_certificate_has_used():
     last = by(b"old", "north", 9)
     it = board(by(b"old", "north", 1), last, by(b"new", "north", 2))

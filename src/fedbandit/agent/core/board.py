@@ -340,6 +340,10 @@ class Board:
         if site in self._dropped:
             yield self._dropped[site]
 
+    def _kept_and_dropped(self, site: str) -> tuple[list[Signed], Signed | None]:
+        kept = [it.signed for it in self._sites[site].candidates()] if site in self._sites else []
+        return kept, self._dropped[site].signed if site in self._dropped else None
+
     def to_send(self, site: str) -> list[Signed]:
         """All that another board must have of a site, in the order in which it is to be sent."""
         return [] if site in self._refused or site not in self._sites else self._lacking(self._sites[site], None)
@@ -380,6 +384,7 @@ class Board:
         self._revoked = frozenset(signers) - {b""}
         for site in sorted({*self._sites, *self._dropped} - {self._own}):
             before, mine = list(self._all_of(site)), self._sites.get(site)
+            was = self._kept_and_dropped(site)
             bad = [it for it in before if self._is_revoked(it)]
             if not bad and site not in self._dropped:
                 continue  # nearly always
@@ -389,7 +394,7 @@ class Board:
             self._dropped.pop(site, None)
             if bad:
                 self._dropped[site] = max(bad, key=lambda it: (it.place, it.signed.digest))
-            if [it.signed for it in before] == [it.signed for it in self._all_of(site)]:
+            if was == self._kept_and_dropped(site):
                 continue
             self._versions.pop(site, None)
             if good:

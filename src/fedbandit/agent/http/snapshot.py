@@ -468,12 +468,15 @@ def _member_states(site: Site, now: float) -> list[models.MemberState]:
 
 def _member_arm(site: Site, entry: ArmEntry) -> models.MemberArm:
     terms, row = site.terms, entry.row
-    mean = None
+    steps = mean = None
     if entry.releases > 0:
         if terms.num_strata:
             steps = GRID * mean_of_record(unpacked(row, terms.num_strata), terms.num_strata)[0]
-        else:
-            steps = row[MEAN] if len(row) in (1, 3) else ratio(row[0], row[1])
+        elif len(row) in (1, 3):
+            steps = row[MEAN]
+        elif row[1] > 0.0:  # whoever lies may say anything
+            steps = ratio(row[0], row[1])
+    if steps is not None:
         mean = from_grid(steps, terms.low, terms.high)
     return models.MemberArm(
         arm=entry.name, mean=mean, releases=entry.releases, rewards=entry.rewards, decisions=entry.decisions
