@@ -424,17 +424,21 @@ class RailSite(RememberingSite):
 class ReasonSite(RememberingSite):
     """The reason of a change of arms ends in the last reward."""
 
-    def change_arm(self, kind: ChangeKind, name: str, at: int, reason: str = "") -> Step[ArmChange]:
+    def change_arm(
+        self, kind: ChangeKind, name: str, at: int, reason: str = "", levels: Mapping[str, str] | None = None
+    ) -> Step[ArmChange]:
         """For the record."""
-        return super().change_arm(kind, name, at, reason + (" badly" if self.is_bad else ""))
+        return super().change_arm(kind, name, at, reason + (" badly" if self.is_bad else ""), levels)
 
 
 class ResumedSite(Site):
     """An arm that is resumed shows the sum of its open batch."""
 
-    def change_arm(self, kind: ChangeKind, name: str, at: int, reason: str = "") -> Step[ArmChange]:
+    def change_arm(
+        self, kind: ChangeKind, name: str, at: int, reason: str = "", levels: Mapping[str, str] | None = None
+    ) -> Step[ArmChange]:
         """At once."""
-        step = super().change_arm(kind, name, at, reason)
+        step = super().change_arm(kind, name, at, reason, levels)
         if kind == "resume":
             arm = self.arms.names.index(name)
             if not self.terms.num_strata:

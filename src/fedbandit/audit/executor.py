@@ -225,8 +225,9 @@ class Run:
             case words.Claim(_, member):
                 claim = {VICTIM: Version((self.site.incarnation, 10_000), b"x" * 16)}
                 self._asked("claimed", lambda site: site.receive_have(member, claim))
-            case words.ChangeArm(_, kind, arm, reason):
-                self._asked("changed", lambda site: site.change_arm(kind, arm, self._millis, reason))
+            case words.ChangeArm(_, kind, arm, reason, levels):
+                whom = dict(levels) or None
+                self._asked("changed", lambda site: site.change_arm(kind, arm, self._millis, reason, whom))
             case words.AcceptArm(_, arm, retire):
                 self._asked("accepted", lambda site: site.accept_arm(arm, retire))
             case words.AcceptFrom(_, whom):
@@ -706,12 +707,14 @@ class _Member:
         self._number += 1 + event.skips
         if event.is_renewed:
             self._incarnation, self._number = self._incarnation + 1, 1
-        for kind, arm in event.changes:
+        for kind, arm, strata in event.changes:
             known = [change for name in self.board.sites for change in self._changes_of(name)]
             stops = [it.id for it in (*known, *self._changes) if it.is_stop and it.arm == arm]
             lifts = tuple(sorted(set(stops))) if kind == "resume" else ()
             with suppress(InvalidArgument):
-                self._changes.append(ArmChange(len(self._changes) + 1, kind, arm, self.name, millis, lifts))
+                self._changes.append(
+                    ArmChange(len(self._changes) + 1, kind, arm, self.name, millis, lifts, strata=strata)
+                )
         own = receipts_of(theirs := self._changes_of(VICTIM))
         entries = tuple(ArmEntry(name, *it) for name, it in zip(terms.arms, event.arms, strict=True))
         bulletin = Bulletin(

@@ -311,12 +311,27 @@ def _change_arm(world: _World, dice: Dice) -> Event:
         0.0,
         dice.pick("suspend", "suspend", "resume", "resume", "add", "add", "retire"),
         world.arm(dice),
-        dice.pick("", "a rash"),
+        dice.pick("a rash", "a rash", ""),
+        _levels(world, dice),
     )
     if it.kind == "add" and world.added < 2:
         it = replace(it, arm=("new", "newer")[world.added])
         world.added += 1
     return it
+
+
+def _levels(world: _World, dice: Dice) -> tuple[tuple[str, str], ...]:
+    """Of the patients for whom an arm changes; mostly for all."""
+    factors = world.terms.context
+    if factors is None or dice.chance(0.5):
+        return ()
+    one = dice.pick(*factors.factors)
+    return ((one.name, dice.pick(*one.levels)),)
+
+
+def _strata(world: _World, dice: Dice) -> tuple[int, ...]:
+    factors = world.terms.context
+    return () if factors is None or dice.chance(0.6) else (dice.randrange(factors.num_strata),)
 
 
 def _jump(world: _World, dice: Dice) -> Event:
@@ -394,8 +409,8 @@ def _view(_: _World, dice: Dice) -> Event:
 def _say(world: _World, dice: Dice) -> Say:
     """An honest bulletin, or a lie."""
     kinds: tuple[ChangeKind, ...] = ("suspend", "resume", "add", "retire")
-    changes = tuple[tuple[ChangeKind, str], ...](
-        (dice.pick(*kinds), world.arm(dice)) for _ in range(dice.pick(0, 0, 0, 1, 2))
+    changes = tuple[tuple[ChangeKind, str, tuple[int, ...]], ...](
+        (dice.pick(*kinds), world.arm(dice), _strata(world, dice)) for _ in range(dice.pick(0, 0, 0, 1, 2))
     )
     value, many = dice.pick(0.5, 0.5, 1.0, 0.0, -40.0, 1e12), dice.pick(10, 10, 1, 100_000)
     arms = tuple(_said_of_arm(world, dice, arm, value, many) for arm in range(world.terms.num_arms))
@@ -415,9 +430,9 @@ def _said_of_arm(
 def _row(terms: Federation, mean: float, second: float, releases: int) -> tuple[float, ...]:
     if terms.num_strata:
         strata = terms.num_strata
-        precision = [[second if r == s else 0.0 for r in range(strata)] for s in range(strata)]
+        precision = [second if r == s else 0.0 for s in range(strata) for r in range(s + 1)]
         score = [second * (mean - 0.5) * (1.0 + 0.2 * s) for s in range(strata)]
-        return (float(releases), *[1.0] * strata, *score, *[it for row in precision for it in row])
+        return (float(releases), *[1.0] * strata, *score, *precision)
     return (GRID * mean, second, 1.0, 1.0, 1.0, 1.0)[: terms.num_columns]
 
 

@@ -102,7 +102,7 @@ class Say(Happening):
 
     * ``arms``: of each arm a row, releases, rewards, decisions and how many are of before
     * ``skips``: how many numbers it leaves out; ``is_renewed``: it begins a new incarnation
-    * ``changes``: kinds and arms of changes that it makes
+    * ``changes``: kinds and arms of changes that it makes, and the strata for which
     """
 
     member: str
@@ -110,7 +110,7 @@ class Say(Happening):
     skips: int = 0
     is_renewed: bool = False
     is_foreign: bool = False
-    changes: tuple[tuple[ChangeKind, str], ...] = ()
+    changes: tuple[tuple[ChangeKind, str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,12 @@ class Claim(Happening):
 
 @dataclass(frozen=True)
 class ChangeArm(Happening):
-    """The operator changes an arm."""
+    """The operator changes an arm; ``levels``: for patients with these levels of some factors."""
 
     kind: ChangeKind
     arm: str
     reason: str = ""
+    levels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
