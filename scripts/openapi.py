@@ -50,9 +50,10 @@ def _generalised(part: Any) -> Any:
         known = cast(dict[str, Any], fields)
         for limit in ("minimum", "maximum"):
             known.get("value", {}).pop(limit, None)
-        if "properties" in known.get("context", {}):
-            values = known["context"].pop("properties").values()
-            known["context"]["additionalProperties"] = next(iter(values))
+        for levels in (known.get("context", {}), *known.get("stratum", {}).get("anyOf", ())):
+            if "properties" in levels:
+                (value, *_) = levels.pop("properties").values()
+                levels["additionalProperties"] = {"type": "string"} if "enum" in value else value
         for arms in ("eligible", "exclude"):
             for arm in known.get(arms, {}).get("items", {}).get("anyOf", ()):  # a name, or a number
                 arm.pop("enum", None)

@@ -116,6 +116,8 @@ CHANGE = {
     "id": "c0ffee",
     "version": 3,
     "reason": "recalled",
+    "whom": "",
+    "strata": [],
     "receipts": [{"site": "east", "has_it": True, "resumed_by": None, "last_heard": 2.0}],
     "change": "suspend",
     "arm": "none",
@@ -127,7 +129,7 @@ CHANGE = {
 }
 ARMS = {
     "version": 1,
-    "arms": [{"name": "none", "arm": 0, "status": "suspended", "last_change": CHANGE}],
+    "arms": [{"name": "none", "arm": 0, "status": "suspended", "last_change": CHANGE, "suspended_for": []}],
     "waiting": [],
     "changes": [CHANGE],
 }

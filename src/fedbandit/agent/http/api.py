@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fedbandit.agent.core.arms import MAX_REASON
+from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.trail import REASON, Deed, checked_reason, needs_reason
 from fedbandit.agent.http import bodies
 from fedbandit.agent.http import state as models
@@ -461,14 +462,33 @@ class ChangeRequest(bodies.Body):
     )
 
 
-def _change_schema() -> dict[str, Any]:
-    """The schema of ``ChangeRequest``, in which all changes but an addition need a reason."""
+def _change_schema(terms: Federation) -> dict[str, Any]:
+    """The schema of ``ChangeRequest``: all changes but an addition need a reason, two may be for some patients."""
+    schema, accepted = ChangeRequest.model_json_schema(), list[dict[str, Any]]([{"type": "null"}])
+    if terms.context is not None:
+        levels = {it.name: {"enum": list(it.levels)} for it in terms.context.factors}
+        accepted.append({"type": "object", "properties": levels, "additionalProperties": False, "minProperties": 1})
+    schema["properties"]["stratum"]["anyOf"] = accepted
     needed = {"required": ["reason"], "properties": {"reason": {"minLength": 1}}}
+    for_all = {"properties": {"stratum": {"type": "null"}}}
     return {
-        **ChangeRequest.model_json_schema(),
-        "if": {"properties": {"change": {"const": "add"}}},
-        "else": needed,
+        **schema,
+        "allOf": [
+            {"if": {"properties": {"change": {"const": "add"}}}, "else": needed},
+            {"if": {"properties": {"change": {"enum": ["add", "retire"]}}}, "then": for_all},
+        ],
     }
+
+
+def _check_stratum(terms: Federation, asked: ChangeRequest) -> None:
+    """Raise ``InvalidArgument`` where a change cannot be for these patients, whatever the arms are."""
+    if asked.stratum is None:
+        return
+    if asked.change in ("add", "retire"):
+        raise InvalidArgument("stratum", asked.stratum, f"left out: to {asked.change} an arm is for all patients")
+    if terms.context is None:
+        raise InvalidArgument("stratum", asked.stratum, "left out: the terms have no [federation.context]")
+    terms.context.with_levels("stratum", asked.stratum)
 
 
 class AcceptRequest(bodies.Body):
@@ -508,17 +528,18 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         response_model=models.ArmChangeBody,
         response_description="On disk, and in a bulletin that is on its way.",
         responses=refusals,
-        openapi_extra=bodies.takes(_change_schema()),
+        openapi_extra=bodies.takes(_change_schema(agent.terms)),
     )
     async def change_arm(request: Request) -> Response:
         bodies.check_type(request)
         body = 'an object such as {"change": "suspend", "arm": "glipizide", "reason": "recalled"}'
         asked = bodies.read_model(await bodies.read_body(request.receive), ChangeRequest, body, _ACCEPTED)
         deed = caller_of(request).deed(checked_reason(asked.reason, needs_reason(asked.change)))
+        _check_stratum(agent.terms, asked)
         try:
             change = await agent.change_arm(asked.change, asked.arm, deed, asked.stratum)
         except InvalidArgument as error:
-            if error.argument == "reason" or error.argument.partition(".")[0] == "stratum":
+            if error.argument == "reason":
                 raise
             is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
             raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None

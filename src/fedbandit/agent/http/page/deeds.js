@@ -68,12 +68,12 @@ const WAYS = {
   "no token": "nobody has to sign in",
 };
 
-function detailOf({ kind, subject, detail }) {
+function detailOf({ kind, what, subject, detail }) {
   if (kind === "rights" && subject !== "arms.accept_from") {
     const inWords = (it) => (Object.hasOwn(RIGHTS, it) ? say(RIGHTS[it]) : it);
     return detail.split("; ").map((part) => part.split(", ").map(inWords).join(", ")).join("; ");
   }
-  if (kind === "arm") return detail.includes(" ") ? detail.slice(detail.indexOf(" ")) : ""; // for whose patients
+  if (kind === "arm" && Object.hasOwn(DEEDS, `arm ${what}`)) return detail.includes(" ") ? detail.slice(detail.indexOf(" ")) : ""; // for whose patients
   if (kind === "history") return detail.replace(/ rewards$/, "");
   return kind === "terms" ? detail.split(", ")[0] : detail;
 }
