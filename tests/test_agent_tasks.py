@@ -106,7 +106,8 @@ def test_house_keeping_outlives_a_mistake(config, caplog, monkeypatch):
 
         agent._look_at_disk = agent._take_over = planted
         config.path.write_text(config.path.read_text() + "\n# changed\n")
-        await asyncio.sleep(0.2)
+        await eventually(lambda: caplog.text.count("Traceback") == 2)
+        await asyncio.sleep(0.1)
         assert not any(task.done() for task in agent._tasks)
         agent._look_at_disk, agent._take_over = look, take_over
         changed = config.path.read_text().replace('name = "east"', 'name = "west"')
@@ -135,6 +136,7 @@ def test_publishing_and_writing_the_board_outlive_a_mistake(config, caplog, monk
             raise ZeroDivisionError("planted")
 
         monkeypatch.setattr(agent, "_publish" if task == "publish" else task, planted)
+        await eventually(lambda: "Traceback" in caplog.text)
         await asyncio.sleep(0.1)
         assert not any(task.done() for task in agent._tasks)
         monkeypatch.undo()
