@@ -696,7 +696,7 @@ GUARDRAILS = [  # an arm that is certainly worse is suspended, and a person has 
         swap={"self.overruled[arm] = deficit": "pass"}),
     bug("a guardrail takes the only arm", "Site.guard",
         "test_the_reference_itself_is_never_suspended_nor_the_only_arm_that_is_given",
-        never="len(given) - len(made) == 1"),
+        never="len(given) == 1"),
 ]
 
 CONSENT = [  # asked once, and never forged
@@ -794,6 +794,16 @@ CONTEXT = [  # strata at live sites
         swap={"self._stratum is None": "True"}),
     bug("the patients of other sites count in the first stratum", "Board.decisions_in",
         "test_patients_of_strata_are_those_of_all_sites", swap={"it[arm].cells[s]": "it[arm].cells[0]"}),
+    bug("the radius of a cell is that of one look", "cell_radius", "test_it_holds_at_all_times_at_once",
+        swap={"level + log((q + 1.0) * (q + 2.0)) + psi": "0.3 * level + psi"}),
+    bug("a guardrail of a stratum suspends an arm for all", "Site.guard",
+        "test_an_arm_that_is_worse_in_one_stratum_is_suspended_there_alone",
+        swap={"(stratum,)": "()"}),
+    bug("a site settles a stratum alone", "Cells.leads", "test_no_site_settles_anything_alone",
+        swap={"len(names) == 1": "True"}),
+    bug("a precision of a cell counts as it is said", "Counting.released_in",
+        "test_a_liar_moves_no_bound_beyond_its_patients",
+        drop="precision = min(precision, entry.cells[stratum] * most)"),
     bug("a stop for some patients is for all", "Arms.of", "test_it_is_given_to_all_others",
         swap={"not it.strata": "True"}),
     bug("an arm that is suspended for a stratum is given there", "Arms.stopped_for",

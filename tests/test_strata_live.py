@@ -16,7 +16,6 @@ from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.counting import Counting
 from fedbandit.agent.core.decisions import Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.core.history import History, PastRewards, check_history
 from fedbandit.agent.core.records import Numbering, Released, Stored
 from fedbandit.agent.core.site import Site
@@ -300,7 +299,7 @@ def test_whatever_a_site_says_moves_no_estimate_beyond_its_bound(counts):
             diagonal = (1e9 if k in (0, 2, 5) else 0.0 for k in range(6))
             row = (1.0, 1.0, 1.0, 1.0, *[pick.choice((5e8, -5e8, 1e12))] * 3, *diagonal)
         rewards = pick.choice([0, 30, 10**6, 10**12])
-        liar = ArmEntry("a", row, pick.choice([0, 1, 5, 10**6]), rewards, rewards, cells=(rewards, 0, 0))
+        liar = ArmEntry("a", row, pick.choice([0, 1, 5, 10**6]), rewards, rewards, 0, (rewards, 0, 0), (row[:3],) * 3)
         lie = Bulletin(terms.digest(), "liar", 1, 1, 0, decisions=rewards, arms=(liar,))
         assert board.merge(Signed(lie.encode(), b"", b""), 1.0).kind == "new"
         site = new_site(terms, name="s0")
@@ -351,7 +350,8 @@ def test_bulletins_carry_all_cells(levels):
     terms = replace(TERMS, context=factors)
     pick = Random(2)  # noqa: S311
     row = tuple(pick.uniform(-1e3, 1e3) for _ in range(packed_length(levels)))
-    entries = tuple(ArmEntry(name, row, 3, 40, 41, cells=(41,) + (0,) * (levels - 1)) for name in ARMS)
+    alone = ((0.5, 1e3, 1e-9),) * levels
+    entries = tuple(ArmEntry(name, row, 3, 40, 41, cells=(41,) + (0,) * (levels - 1), alone=alone) for name in ARMS)
     body = Bulletin(terms.digest(), "north", 1, 1, 0, decisions=123, arms=entries).encode()
     assert decode(body, terms.num_columns, levels).arms == entries
     with pytest.raises(InvalidArgument, match=rf"arms\[0\].row must be a list of {terms.num_columns + 1}"):
@@ -374,12 +374,20 @@ def test_the_fullest_bulletin_of_the_most_strata_has_room():
     row = (-1.2345678901234567e-300,) * terms.num_columns
     cells = (10**12,) * factors.num_strata
     entries = tuple(
-        ArmEntry(name, row, 10**12, 10**12, 10**12, 10**6, cells)
+        ArmEntry(name, row, 10**12, 10**12, 10**12, 10**6, cells, (row[:3],) * factors.num_strata)
         for name in (*arms, *("\N{SNOWMAN}" * 64 + str(k) for k in range(MAX_ADDED)))
     )
     body = Bulletin(terms.digest(), "north", 1, 1, 0, decisions=10**12, arms=entries).encode()
     assert len(body) + terms.room_for_changes <= LARGE_BODY
     assert terms.room_for_changes >= 2 * BYTES_FOR_STOPS
+
+
+@pytest.mark.parametrize("bad", [(1.0, 2.0), (1.0, 2.0, 3), (1.0, 2.0, True)])
+def test_what_was_released_alone_is_three_numbers(bad):
+    entry = replace(_entries_of(TERMS, 0)[0], alone=(bad,) * STRATA)
+    body = Bulletin(TERMS.digest(), "north", 1, 1, 0, decisions=900, arms=(entry,)).encode()
+    with pytest.raises(InvalidArgument, match=r"arms\[0\].alone\[0\] must be a"):
+        decode(body, TERMS.num_columns, STRATA)
 
 
 def test_a_site_whose_cells_do_not_add_up_is_named():
@@ -397,7 +405,6 @@ def test_a_site_whose_cells_do_not_add_up_is_named():
     [
         ({"context": None}, r"policy.context must be ignore unless \[federation.context\] names factors"),
         ({"policy": FedBatch(1.0, context="separate")}, "policy.context must be strata, or ignore, not 'separate'"),
-        ({"guardrails": Guardrails("a", 0.1)}, 'guardrails must be left out where policy.context is "strata"'),
     ],
 )
 def test_terms_that_do_not_fit_are_refused(change, says):
@@ -469,7 +476,7 @@ def test_the_answer_says_whether_strata_matter(matters, says):
     assert says in said_of("aaaaaa", matters)
 
 
-def test_nothing_of_strata_is_settled():
+def test_nothing_of_strata_is_settled_without_proof():
     said = said_of("aaaabb", sure=1.0)
     assert "Over 65: b, more than 99 % sure" in said
     assert said.endswith("This is not settled, and is not about one patient.")
@@ -489,7 +496,7 @@ def test_the_state_has_the_answer_of_each_stratum(tmp_path):
         assert abs(sum(it.frequency for it in answer.strata) - 1.0) < 1e-9
         assert answer.strata_matter > 0.9
         assert "old: z, more than 99 % sure" in answer.words
-        assert not answer.settled
+        assert answer.settled == all(it.settled for it in answer.strata)
         seen = seen_at(agent.url, None)
         shown = "".join(_shown(seen))
     assert "best so far" in shown

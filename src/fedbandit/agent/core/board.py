@@ -31,6 +31,7 @@ from fedbandit.agent.core.counting import ROUNDING, Counting, Row
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.oddities import beyond_rate, cut_shares, oddities_of
 from fedbandit.checks import InvalidArgument
+from fedbandit.rules.cell_sequences import CellMean
 from fedbandit.rules.guardrail import MeanOfReleases
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
@@ -456,6 +457,12 @@ class Board:
         held = self.counting(site)
         entry = None if held is None else held.bulletin.by_arm.get(arm)
         return None if entry is None else self._counting.released(entry)
+
+    def released_in(self, site: str, arm: str, stratum: int) -> CellMean | None:
+        """All that a site has released of an arm in a stratum alone; None: nothing that counts."""
+        held = self.counting(site)
+        entry = None if held is None else held.bulletin.by_arm.get(arm)
+        return None if entry is None else self._counting.released_in(entry, stratum)
 
     def known_share(self, arm: str) -> float:
         """How much of all sites that count, or of their patients, has released an arm; at most 1.

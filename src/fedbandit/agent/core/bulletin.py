@@ -36,7 +36,7 @@ Place = tuple[int, int]
 NOWHERE: Place = (0, 0)
 """Before every bulletin."""
 
-MAX_BODY, LARGE_BODY = 136 * 1024, 1288 * 1024
+MAX_BODY, LARGE_BODY = 136 * 1024, 1544 * 1024
 """The most bytes of a bulletin; the second where arms have long rows, one number for each pair of strata."""
 
 LONG_ROW = 7
@@ -79,6 +79,7 @@ class ArmEntry:
     * ``decisions``: how often it has given the arm
     * ``history``: how many of these, and of their rewards, are of before the federation (``core.history``)
     * ``cells``: the decisions by stratum; empty where the policy is told of none
+    * ``alone``: by stratum what was released of it alone: mean in steps, and sums of 1/v and of 1/(v^2 m)
     """
 
     name: str
@@ -88,6 +89,7 @@ class ArmEntry:
     decisions: int
     history: int = 0
     cells: tuple[int, ...] = ()
+    alone: tuple[tuple[float, float, float], ...] = ()
 
     @property
     def patients(self) -> int:
@@ -178,7 +180,7 @@ class Bulletin:
 
 def _as_list(it: ArmEntry) -> tuple[object, ...]:
     counts = it.releases, it.rewards, it.decisions, it.history
-    return (it.name, it.row, *counts, it.cells) if it.cells else (it.name, it.row, *counts)
+    return (it.name, it.row, *counts, it.cells, it.alone) if it.cells else (it.name, it.row, *counts)
 
 
 def _change_as_list(it: ArmChange) -> tuple[object, ...]:
@@ -200,7 +202,8 @@ def room_for_changes(names: Sequence[str], num_columns: int, num_strata: int = 0
         if not 0 < len(name) <= MAX_ARM or any("\ud800" <= letter <= "\udfff" for letter in name):
             raise InvalidArgument(f"arms[{k}]", name, f"a name of 1 to {MAX_ARM} characters")
     counts = (3 + num_strata) * (len(str(MAX_COUNT)) + 1) + len(str(MAX_HISTORY))
-    entry = _LONGEST_NUMBER * num_columns + counts + (12 if num_strata else 9)
+    alone = num_strata * (3 * _LONGEST_NUMBER + 6)
+    entry = _LONGEST_NUMBER * num_columns + counts + alone + (16 if num_strata else 9)
     left = most_bytes(num_columns) - _REST - MAX_ADDED * (entry + 4 * MAX_ARM_NAME) - 2 * BYTES_FOR_STOPS
     size = sum(entry + len(_encode(name).encode()) for name in names)
     if size > left:
@@ -317,24 +320,39 @@ _COUNTS = ("releases", MAX_COUNT), ("rewards", MAX_COUNT), ("decisions", MAX_COU
 def _entries(value: object, num_columns: int, num_strata: int) -> tuple[ArmEntry, ...]:
     entries: list[ArmEntry] = []
     for k, entry in enumerate(_list("arms", value)):
-        name, row, releases, rewards, decisions, history, *more = _list(f"arms[{k}]", entry, 7 if num_strata else 6)
+        name, row, releases, rewards, decisions, history, *more = _list(f"arms[{k}]", entry, 8 if num_strata else 6)
         if type(name) is not str or not 0 < len(name) <= MAX_ARM:
             raise InvalidArgument(f"arms[{k}].name", name, f"a name of at most {MAX_ARM} characters")
         for x in _list(f"arms[{k}].row", row, num_columns):
-            if type(x) is not float or not -LARGEST_FLOAT <= x <= LARGEST_FLOAT:
-                raise InvalidArgument(f"arms[{k}].row", x, "a finite number with a point")
+            if type(x) is not float or not -LARGEST_FLOAT <= x <= LARGEST_FLOAT:  # no name is made for nothing
+                _finite(f"arms[{k}].row", x)
         for n, (what, most) in zip((releases, rewards, decisions, history), _COUNTS, strict=True):
             if type(n) is not int or not 0 <= n <= most:  # hardly ever: no name is made for nothing
                 _whole(f"arms[{k}].{what}", n, most)
-        cells = (
-            [_whole(f"arms[{k}].cells", n, MAX_COUNT) for n in _list(f"arms[{k}].cells", more[0], num_strata)]
-            if more
-            else ()
-        )
-        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions, history, tuple(cells)))
+        cells, alone = _of_strata(f"arms[{k}]", more, num_strata) if more else ((), ())
+        entries.append(ArmEntry(name, tuple(row), releases, rewards, decisions, history, cells, alone))
     if len({it.name for it in entries}) < len(entries):
         raise InvalidArgument("arms", f"{len(entries)} entries", "entries of different arms")
     return tuple(entries)
+
+
+def _of_strata(
+    argument: str, said: Sequence[object], num_strata: int
+) -> tuple[tuple[int, ...], tuple[tuple[float, float, float], ...]]:
+    cells = [_whole(f"{argument}.cells", n, MAX_COUNT) for n in _list(f"{argument}.cells", said[0], num_strata)]
+    alone: list[tuple[float, float, float]] = []
+    for s, of_stratum in enumerate(_list(f"{argument}.alone", said[1], num_strata)):
+        mean, precision, square = (
+            _finite(f"{argument}.alone[{s}]", x) for x in _list(f"{argument}.alone[{s}]", of_stratum, 3)
+        )
+        alone.append((mean, precision, square))
+    return tuple(cells), tuple(alone)
+
+
+def _finite(argument: str, value: object) -> float:
+    if type(value) is not float or not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
+        raise InvalidArgument(argument, value, "a finite number with a point")
+    return value
 
 
 def _changes(value: object, site: str) -> tuple[ArmChange, ...]:

@@ -20,6 +20,7 @@ from fedbandit.agent.core.federation import SCALES, Federation
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules import batch, influence, proved
+from fedbandit.rules.cell_sequences import CellMean
 from fedbandit.rules.gossip import LEAST_WEIGHT
 from fedbandit.rules.guardrail import MeanOfReleases
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
@@ -30,6 +31,9 @@ Row = tuple[float, ...]
 
 MOST_RELEASES = 10_000
 """Of an arm: more count as this many. The default schedule has 1,100 for 10^12 rewards."""
+
+LEAST_PRECISION = 1e-6
+"""Of a mean in units of the range: noise that leaves less is beyond all use."""
 
 ROUNDING = 1e-9
 """By which a variance may differ, relatively, from the one that follows from the releases."""
@@ -154,6 +158,27 @@ class Counting:
         mean = influence.clamped(self._mean_said(entry), page.low, page.high, known.noise)
         noise = proved.noise_of_mean(known.precision, known.square, page.most_variance)
         return MeanOfReleases(mean, min(entry.releases, MOST_RELEASES), 1.0 / known.precision, noise, known.largest)
+
+    def released_in(self, entry: ArmEntry, stratum: int) -> CellMean | None:
+        """What has been released of a stratum alone, in units of the range; None: nothing that honest sites release.
+
+        A mean counts within the range and what noise explains; precisions as far as so many patients can have made
+        them, and squares as far as these.
+        """
+        if entry.releases == 0 or not entry.alone:
+            return None
+        page = self._page
+        mean, precision, square = entry.alone[stratum]
+        width, most = page.width, 1.0 / (page.most_variance / page.width**2)
+        mean, precision, square = (mean - page.low) / width, precision * width**2, square * width**4
+        if not (precision > 0.0 and square > 0.0):
+            return None
+        precision = min(precision, entry.cells[stratum] * most)
+        if precision < LEAST_PRECISION:
+            return None
+        square = min(max(square, precision * precision / max(entry.cells[stratum], 1)), precision * most)
+        wide = influence.wide_quantile(1.0 / precision, page.noise_scale / width * most / precision)
+        return CellMean(influence.clamped(mean, 0.0, 1.0, wide), precision, square)
 
     def rewards_of(self, entry: ArmEntry) -> int | None:
         """How many rewards so many releases hold; None: nobody knows."""

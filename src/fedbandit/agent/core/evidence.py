@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fedbandit.agent.core.answer import Interval, intervals_of
 from fedbandit.agent.core.bulletin import ArmEntry
+from fedbandit.agent.core.cells import Cells
 from fedbandit.agent.core.words import Words
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import GRID, from_grid
@@ -198,6 +199,10 @@ class _Looked:
         return {name: it for name, it in found.items() if it is not None}
 
     def _proved(self, arm: int) -> Interval | None:
+        if self._stratum is not None:
+            found = Cells(self._terms, self._site.board, self._stratum).mean(self._names[arm], SEQUENCE_ERROR)
+            low, high = self._terms.low, self._terms.high
+            return found and Interval(*(low + self._width * min(max(x, 0.0), 1.0) for x in found))
         rows = list(self._released(arm).values()) if self._most else []
         if not rows:
             return None
@@ -209,6 +214,8 @@ class _Looked:
         return Interval(ends[0], ends[1])
 
     def _proved_apart(self, arm: int, reference: int) -> Interval | None:
+        if self._stratum is not None:
+            return self._proved_apart_in(self._stratum, arm, reference)
         if not self._most:
             return None
         one, other = self._released(arm), self._released(reference)
@@ -218,6 +225,14 @@ class _Looked:
         found = proved_difference(pairs, self._shares(pairs), self._site.board.num_agents, self._most, SEQUENCE_ERROR)
         ends = [min(max(from_grid(x, 0.0, self._width), -self._width), self._width) for x in found]
         return Interval(ends[0], ends[1])
+
+    def _proved_apart_in(self, stratum: int, arm: int, reference: int) -> Interval | None:
+        cells = Cells(self._terms, self._site.board, stratum)
+        less = cells.deficit(self._names[arm], self._names[reference], SEQUENCE_ERROR / 2.0)
+        more = cells.deficit(self._names[reference], self._names[arm], SEQUENCE_ERROR / 2.0)
+        if less is None or more is None:
+            return None
+        return Interval(*(self._width * min(max(x, -1.0), 1.0) for x in (more.certain, -less.certain)))
 
     def _shares(self, pairs: Sequence[tuple[MeanOfReleases, MeanOfReleases]]) -> list[float]:
         if self._terms.counted == "patients":

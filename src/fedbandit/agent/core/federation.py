@@ -375,9 +375,6 @@ class Federation:
             raise InvalidArgument("policy.context", context, "strata, or ignore", hint)
         if self.context is None:
             raise InvalidArgument("policy.context", context, "ignore unless [federation.context] names factors")
-        if self.guardrails is not None:
-            accepted = 'left out where policy.context is "strata"'
-            raise InvalidArgument("guardrails", self.guardrails, accepted, "No bound of pooled releases is proved.")
 
     def _check_proof(self) -> None:
         """Refuse terms that docs/theorem.md does not cover; ``FedBatch.check`` says the rest."""

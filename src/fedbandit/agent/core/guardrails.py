@@ -1,7 +1,8 @@
 """Suspends an arm that is worse than a reference for certain: a term, which every site applies to its own board.
 
 Whoever notices says so in a change of arms like that of a person, which counts everywhere at once. A person can resume
-the arm. That is not undone at once: where a site accepts it, its guardrail acts again only once the arm is certainly
+the arm. With strata arms are compared in each of them, and one that is worse there is suspended for its patients
+alone. That is not undone at once: where a site accepts it, its guardrail acts again only once the arm is certainly
 worse by another ``worse_by`` than it was then.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedbandit.agent.core.arms import GUARDRAIL, MAX_ADDED
+from fedbandit.agent.core.cells import Cells
 from fedbandit.checks import InvalidArgument, closest, finite_number, printable
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import from_grid
@@ -58,14 +60,30 @@ def check_guardrails(terms: "Federation") -> None:
         raise InvalidArgument("guardrails.worse_by", guardrails.worse_by, accepted)
 
 
+NO_STRATUM = -1
+"""Of a guardrail that is for all patients."""
+
+
+def rail_of(arm: str, stratum: int) -> str:
+    """What is overruled with a resume: the guardrail of an arm, or of an arm in a stratum. No name has a line end."""
+    return arm if stratum == NO_STRATUM else f"{arm}\n{stratum}"
+
+
+def arm_and_stratum(rail: str) -> tuple[str, int]:
+    """Whose guardrail it is."""
+    arm, _, stratum = rail.partition("\n")
+    return arm, int(stratum) if stratum else NO_STRATUM
+
+
 class Breach(NamedTuple):
-    """An arm that is worse than its limit, in units of a reward; ``certain``: at least so much."""
+    """An arm that is worse than its limit, in units of a reward; ``certain``: at least so much; ``stratum``: where."""
 
     arm: str
     reference: str
     estimate: float
     certain: float
     limit: float
+    stratum: int = NO_STRATUM
 
     @property
     def reason(self) -> str:
@@ -85,21 +103,32 @@ class Guard:
         self._terms, self._rails, self._page = terms, terms.guardrails, terms.page_terms
         self._most = proved.most_releases(self._page.first_batch, self._page.growth, proved.MOST_PULLS)
 
-    def breaches(self, board: "Board", arms: Sequence[str], overruled: Mapping[str, float]) -> Iterator[Breach]:
+    @property
+    def strata(self) -> Sequence[int]:
+        """Where arms are compared: in each stratum that the policy tells apart, or else over all patients."""
+        return range(self._terms.num_strata) if self._terms.num_strata else (NO_STRATUM,)
+
+    def breaches(
+        self, board: "Board", arms: Sequence[str], overruled: Mapping[str, float], stratum: int = NO_STRATUM
+    ) -> Iterator[Breach]:
         """Those that are worse than their limit; ``overruled``: by how much each was when it was resumed."""
         for arm in arms:
-            limit = self._rails.worse_by + overruled.get(arm, 0.0)
-            found = None if arm == self._rails.reference else self.deficit(board, arm)
+            limit = self._rails.worse_by + overruled.get(rail_of(arm, stratum), 0.0)
+            found = None if arm == self._rails.reference else self.deficit(board, arm, stratum)
             if found is not None and found.certain > limit:
-                yield Breach(arm, self._rails.reference, found.estimate, found.certain, limit)
+                yield Breach(arm, self._rails.reference, found.estimate, found.certain, limit, stratum)
 
-    def resumed(self, board: "Board", arm: str) -> float:
+    def resumed(self, board: "Board", arm: str, stratum: int = NO_STRATUM) -> float:
         """What a person overrules who resumes an arm: by how much it is worse for certain; 0 within the limit."""
-        found = None if arm == self._rails.reference else self.deficit(board, arm)
+        found = None if arm == self._rails.reference else self.deficit(board, arm, stratum)
         return 0.0 if found is None or found.certain <= self._rails.worse_by else found.certain
 
-    def deficit(self, board: "Board", arm: str) -> Deficit | None:
+    def deficit(self, board: "Board", arm: str, stratum: int = NO_STRATUM) -> Deficit | None:
         """How much worse an arm is than the reference, in units of a reward; None: no site has released both."""
+        if stratum != NO_STRATUM:
+            error, width = self._error(arm) / self._terms.num_strata, self._terms.high - self._terms.low
+            found = Cells(self._terms, board, stratum).deficit(arm, self._rails.reference, error)
+            return None if found is None else Deficit(width * found.estimate, width * found.certain)
         pairs = [pair for name in board.counted() if (pair := self._pair(board, name, arm)) is not None]
         if not pairs:
             return None

@@ -9,6 +9,7 @@ from fedbandit.agent.core.arms import Arms, in_words_of_stops, remarks_on_names
 from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.guardrails import NO_STRATUM, arm_and_stratum
 from fedbandit.checks import listed, shortened
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import too_few_patients
@@ -150,11 +151,13 @@ def warnings_of_arms(arms: Arms, shares: Shares | None, factors: Factors | None 
 def notes_of_guardrails(terms: Federation, overruled: Mapping[str, float]) -> Iterator[str]:
     """Arms that a person has resumed although they were worse than the guardrails allow."""
     if (rails := terms.guardrails) is not None:
-        for arm, deficit in overruled.items():
+        for rail, deficit in overruled.items():
             if deficit > 0.0:
+                arm, s = arm_and_stratum(rail)
+                whom = f" for {terms.context.in_words((s,))}" if terms.context is not None and s != NO_STRATUM else ""
                 yield Note(
-                    f"{arm} was resumed although it was worse than {rails.reference} by more than {deficit:.4g} for "
-                    f"certain: its guardrail acts again beyond {deficit + rails.worse_by:.4g}."
+                    f"{arm} was resumed{whom} although it was worse than {rails.reference} by more than {deficit:.4g} "
+                    f"for certain: its guardrail acts again beyond {deficit + rails.worse_by:.4g}."
                 )
 
 

@@ -94,8 +94,19 @@ class Player:
     def entries(self, names: Sequence[str]) -> tuple[ArmEntry, ...]:
         """What the site's bulletin says of its arms."""
         past = [self._history.get(k, 0) for k in range(self.num_arms)]
-        each = zip(names, self.releases, self.released, self.me.tried, past, map(tuple, self.cells), strict=True)
+        cells, alone = map(tuple, self.cells), map(self._alone, range(self.num_arms))
+        each = zip(names, self.releases, self.released, self.me.tried, past, cells, alone, strict=True)
         return tuple(ArmEntry(name, self._row(k), *counts) for k, (name, *counts) in enumerate(each))
+
+    def _alone(self, arm: int) -> tuple[tuple[float, float, float], ...]:
+        """Of each stratum what was released of it alone."""
+        me = self.me
+        if not self.num_strata:
+            return ()
+        found = (me.cell_mean[arm], me.cell_precision[arm], me.cell_square[arm])
+        return tuple(
+            (float(mean), float(precision), float(square)) for mean, precision, square in zip(*found, strict=True)
+        )
 
     def _row(self, arm: int) -> Row:
         row = self._own.published(arm)

@@ -34,10 +34,11 @@ from fedbandit.agent.core.arms import (
 from fedbandit.agent.core.board import Board, BoardRow, Have, Outcome
 from fedbandit.agent.core.board import Kept as KeptBulletin
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed, decode
+from fedbandit.agent.core.cells import Cells
 from fedbandit.agent.core.decisions import ANY, Decisions, Expired, Request, Retention, SiteDraws
 from fedbandit.agent.core.decisions import Outcome as RewardOutcome
 from fedbandit.agent.core.federation import DAY, Federation
-from fedbandit.agent.core.guardrails import Guard
+from fedbandit.agent.core.guardrails import NO_STRATUM, Guard, rail_of
 from fedbandit.agent.core.history import History
 from fedbandit.agent.core.player import Player, taken_back
 from fedbandit.agent.core.records import (
@@ -65,6 +66,7 @@ from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
 from fedbandit.rules.belief import is_sure
 from fedbandit.rules.releases import VARIANCE, WEIGHT
+from fedbandit.rules.sequences import SETTLED_ERROR
 from fedbandit.rules.strata_influence import mean_of_record, unpacked
 
 PUBLISHED_EVERY = 1.0
@@ -387,8 +389,9 @@ class Site:
         found, factors = answer_of(belief), self.terms.context
         if not self.terms.num_strata or factors is None:
             return found
-        words = words_of_strata(belief, factors, self._strata_of(belief), found, self._looking.matters)
-        return found._replace(settled=False, words=words)
+        strata = self._strata_of(belief)
+        words = words_of_strata(belief, factors, strata, found, self._looking.matters)
+        return found._replace(settled=all(it.answer.settled for it in strata), words=words)
 
     @property
     def strata(self) -> tuple[StratumAnswer, ...]:
@@ -405,7 +408,18 @@ class Site:
         theta = [[player.theta(k, s) for k in arms] for s in strata]
         errors = [[player.error(k, s) for k in arms] for s in strata]
         status = [[self._arms.standing_in(name, s).status for name in belief.names] for s in strata]
-        return answers_of_strata(belief, theta, errors, player.frequencies, status)
+        found = answers_of_strata(belief, theta, errors, player.frequencies, status)
+        return tuple(replace(it, answer=it.answer._replace(settled=self._is_settled(it))) for it in found)
+
+    def _is_settled(self, it: StratumAnswer) -> bool:
+        """Whether the best arm of a stratum is proved to be that, of those that its patients get."""
+        names, answer = self._arms.names, it.answer
+        if answer.leader is None or answer.chance is None or not is_sure(answer.chance):
+            return False
+        stopped = self._arms.stopped_for(it.stratum)
+        others = [name for k, name in enumerate(names) if k not in stopped and k != answer.leader]
+        error = SETTLED_ERROR / (self.terms.num_strata * max(len(names) - 1, 1))
+        return Cells(self.terms, self.board, it.stratum).leads(names[answer.leader], others, error * len(others))
 
     @property
     def belief(self) -> Belief:
@@ -866,25 +880,31 @@ class Site:
         if self._guard is None or not self.needs_guarding():
             return Step(())
         self._guarded = self.board.counted()  # another object as soon as anything that counts has changed
-        given = [name for k, name in enumerate(self._arms.names) if k not in self._arms.stopped]
         made, records = list[ArmChange](), list[Record]()
-        for it in self._guard.breaches(self.board, given, self._stored.overruled):
-            if len(given) - len(made) == 1:
-                break
-            try:
-                step = self.change_arm("suspend", it.arm, at, it.reason)
-            except InvalidArgument:  # this site has made as many changes as others keep
-                break
-            made.append(step.result)
-            records += step.records
+        for stratum in self._guard.strata:
+            stopped = self._arms.stopped_for(None if stratum == NO_STRATUM else stratum)
+            given = [name for k, name in enumerate(self._arms.names) if k not in stopped]
+            for it in self._guard.breaches(self.board, given, self._stored.overruled, stratum):
+                if len(given) == 1:
+                    break
+                where = () if stratum == NO_STRATUM else (stratum,)
+                try:
+                    step = self._change("suspend", it.arm, at, it.reason, where)
+                except InvalidArgument:  # this site has made as many changes as others keep
+                    return Step(tuple(made), tuple(records))
+                given = [name for name in given if name != it.arm]
+                made.append(step.result)
+                records += step.records
         return Step(tuple(made), tuple(records))
 
     def _overruled(self, changes: Iterable[Record]) -> Iterator[Overruled]:
         """What a person knows who resumes an arm: its guardrail acts again only if it becomes worse."""
         if self._guard is not None:
             accepted = (it.change for it in changes if isinstance(it, ArmChanged) and it.accepted)
-            for arm in dict.fromkeys(it.arm for it in accepted if it.kind == "resume"):
-                yield Overruled(arm, self._guard.resumed(self.board, arm))
+            resumed = [it for it in accepted if it.kind == "resume"]
+            rails = ((it.arm, s) for it in resumed for s in self._guard.strata if not it.strata or s in it.strata)
+            for arm, stratum in dict.fromkeys(rails):
+                yield Overruled(rail_of(arm, stratum), self._guard.resumed(self.board, arm, stratum))
 
     def accept_from(self, accepts: Accepts) -> Step[tuple[ArmChange, ...]]:
         """From whom changes count without the operator's consent, from now on; those that waited and count now."""

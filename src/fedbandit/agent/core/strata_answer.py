@@ -1,7 +1,8 @@
 """Answers the question of a federation for each stratum, in words for a physician, and says whether strata matter.
 
-Each stratum has an answer like that of all patients (``core.answer``), from the estimates of its own. Nothing of it
-counts as settled: what daily looks can produce is known of averages of releases, and not of this model.
+Each stratum has an answer like that of all patients (``core.answer``), from the estimates of its own. What daily looks
+can produce is not known of this model: so an answer is settled only where releases of the stratum alone prove it
+(``core.cells``).
 """
 
 from collections.abc import Sequence
@@ -76,7 +77,16 @@ def words_of_strata(
         whom = "all others" if len(members) > 1 else factors.in_words(members)
         parts.append(f"{whom}: {belief.names[last]}, {sure[last]} sure")
         said = f"Best so far on average {belief.whose}. {'; '.join(parts)[:1].upper()}{'; '.join(parts)[1:]}."
-    return f"{said} {_whether_they_matter(matters)} This is not settled, and is not about one patient."
+    return f"{said} {_whether_they_matter(matters)} {_whether_settled(factors, strata)}"
+
+
+def _whether_settled(factors: Factors, strata: Sequence[StratumAnswer]) -> str:
+    settled = [it.stratum for it in strata if it.answer.settled]
+    if not settled:
+        return "This is not settled, and is not about one patient."
+    if len(settled) == len(strata):
+        return "This is settled, and is not about one patient."
+    return f"So far this is settled for {factors.in_words(settled)} alone, and is not about one patient."
 
 
 def _whether_they_matter(matters: float) -> str:

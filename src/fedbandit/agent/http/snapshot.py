@@ -204,6 +204,7 @@ def _strata_state(site: Site) -> list[models.StratumState]:
             frequency=it.frequency,
             leader=None if it.answer.leader is None else names[it.answer.leader],
             chance=it.answer.chance,
+            settled=it.answer.settled,
             estimates=list(it.theta),
             errors=list(it.errors),
             chances=list(it.answer.chances),

@@ -192,6 +192,10 @@ class StratumState(_StateModel):
     frequency: float = Field(description="share of all patients, as sites have measured it; alike where sites count")
     leader: str | None = Field(description="active arm with the highest estimate here; null while nothing is known")
     chance: float | None = Field(description="chance that it is the best active arm here; null where not known")
+    settled: bool = Field(
+        description="the chance is at least 0.99, and releases of this stratum alone prove it, whatever one site has "
+        "said and however often anybody looks (docs/context.md)"
+    )
     estimates: list[float | None] = Field(description="estimate of each arm, in the order of `arms`; null: unknown")
     errors: list[float | None] = Field(description="standard deviation of each estimate")
     chances: list[float | None] = Field(description="chance of each active arm to be the best here")

@@ -70,7 +70,7 @@ function drawRow(row, it, { scale, decimals, counts, mayChange }) {
     setAttribute(row.querySelector(".group"), "rowspan", rows);
     setText(parts.part, `${share(stratum.frequency)} of all ${counts}`);
   }
-  setText(parts.badge, status !== "active" ? status : isBest ? "best so far" : "");
+  setText(parts.badge, status !== "active" ? status : isBest ? (stratum.settled ? "best, settled" : "best so far") : "");
   show(parts.badge, parts.badge.textContent !== "");
   drawWhisker(parts.whisker, scale, stratum.estimates[k], stratum.intervals[k], {});
   setText(parts.estimate, number(stratum.estimates[k], decimals));
