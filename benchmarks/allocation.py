@@ -77,7 +77,7 @@ def main() -> None:
             rotating, urn = regret(name, policies, part)
             said = f"{cell(rotating)} | {cell(urn)} | {pair(urn - rotating)} |"
             print(f"| {name} | {index} | {said}", flush=True)
-    print("\n| | " + " | ".join(f"least_share {share:g}" for share in SHARES) + " |\n|---" * 5 + "|")
+    print(f"\n| | {' | '.join(f'least_share {share:g}' for share in SHARES)} |\n{'|---' * (1 + len(SHARES))}|")
     for name in SETTINGS:
         given = [share for share in SHARES if share * SETTINGS[name][1] < 1.0]
         cells = [

@@ -181,3 +181,27 @@ def test_it_is_in_the_words_of_the_terms(browser, tmp_path):  # noqa: F811
             "constructor",
             "site.toml",
         ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1300), ("dark", 390)])
+def test_what_waits_says_why_and_which_sites_have_accepted_it(browser, tmp_path, scheme, width):  # noqa: F811
+    """Also when another site accepts it meanwhile: a person decides by what others have done."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    clinic, ward = (Site(name, TERMS, Stored(Numbering(1, 0))) for name in ("clinic", "ward"))
+    clinic.change_arm("add", "new", 1, "licensed in May")
+    asked = clinic.publish(unsigned, 1.0).result
+    ward.merge(asked, "clinic", 1.0)
+    told = "clinic asks to add new: licensed in May. {} It waits for this site's consent."
+    with serving(tmp_path) as agent, opened(browser, agent.url, width, scheme) as page:
+        agent.hear(asked)
+        shows(page, "#waiting", "clinic asks to add new: licensed in May. It waits for this site's consent.")
+        agent.hear(ward.publish(unsigned, 1.0).result)
+        shows(page, "#waiting", told.format("No other site has accepted it yet."))
+        ward.accept_arm("new")
+        agent.hear(ward.publish(unsigned, 2.0).result)
+        shows(page, "#waiting", told.format("All other sites have accepted it: ward."))
+        page.screenshot(path=SCREENSHOTS / f"consent-{scheme}-{width}.png")
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
