@@ -199,7 +199,7 @@ def test_check_policy_accepts_it_and_refuses_one_that_forgets_the_context():
         ({"theta": THETA[:, :, :2]}, "the first for the constant"),
         ({"theta": np.repeat(THETA, 2, axis=0)}, "2 agents"),
         ({"theta": "many"}, "theta"),
-        ({"features": "cube:2"}, "ball:4"),
+        ({"features": "cone:2"}, "ball:4"),
         ({"features": "ball:0"}, "features"),
         ({"features": features.rows([np.zeros((2, 2))] * 3)}, "rows of 3 agents"),
         ({"strata": 2}, "strata"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast, plan
     from fedbandit.policies import (
         GSE,
+        OFUL,
         AdaPUCB,
         CentralUCB,
         CoopUCB2,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         Fed1UCB,
         FedBatch,
         FedLinear,
+        FedLinUCB,
         FedUCB,
         FewPatientsWarning,
         GossipUCB,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GSE",
+    "OFUL",
     "AdaPUCB",
     "AgentError",
     "AsyncClient",
@@ -48,6 +51,7 @@ __all__ = [
     "DistUCB",
     "Fed1UCB",
     "FedBatch",
+    "FedLinUCB",
     "FedLinear",
     "FedUCB",
     "FewPatientsWarning",
@@ -90,6 +94,7 @@ _HOMES = {
         "policies": (
             *("AdaPUCB", "CentralUCB", "CoopUCB2", "DistUCB", "Fed1UCB", "FedBatch", "FedLinear", "FedUCB"),
             *("FewPatientsWarning", "GSE", "GossipUCB", "LinTS", "LinUCB", "LocalUCB", "PrivacyWarning", "TreeLinUCB"),
+            *("FedLinUCB", "OFUL"),
         ),
         "shares": ("Shares",),
         "simulation.replay": ("NotLogged", "Tape", "Trace", "replay"),

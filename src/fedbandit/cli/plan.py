@@ -41,6 +41,12 @@ def plan(
         typer.Option(help="Chance of success of every arm but the best, over all sites. Default: 0.5 - gap / 2."),
     ] = None,
     reward_window: Annotated[float, typer.Option(help="Days until a reward counts. Default: it counts at once.")] = 0.0,
+    features: Annotated[
+        int | None, typer.Option(help="Also tell from how many patients it pays to choose by so many features.")
+    ] = None,
+    effect: Annotated[
+        float | None, typer.Option(help="With --features: by how much they move the chance of success of an arm.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="A quarter of the trials: sooner, with intervals about twice as wide.")
@@ -54,9 +60,13 @@ def plan(
     limited, and then the answer is "more than". What is assumed, and how to read it: docs/planning.md.
     """
     needs("fedbandit plan", "sim")
+    from fedbandit.planning.break_even import features_pay
     from fedbandit.planning.forecast import forecast_of
     from fedbandit.planning.question import Question
 
+    if (features is None) != (effect is None):
+        lacking, given = ("--effect", "--features") if effect is None else ("--features", "--effect")
+        raise InvalidArgument(lacking, None, f"given with {given}")
     figure = output_folder(output) / FIGURE
     if figure.is_dir():
         raise InvalidArgument("--output", str(output), "a folder that this user can write to", f"{figure} is a folder.")
@@ -64,6 +74,11 @@ def plan(
         asked = sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed, rate, reward_window
         question = Question.checked(*asked)
         typer.echo(_how_long(question, quick), err=True)
+        pays = None
+        if features is not None:
+            last, trials = question.patients or 20_000, 6 if quick else 12
+            numbers = features, effect, question.epsilon, question.sites, question.arms, question.graph, last
+            pays = features_pay(*numbers, trials=trials, seed=seed)  # pyright: ignore[reportArgumentType]  # both given
         forecast = forecast_of(question, progress=True, quick=quick)
     except InvalidArguments as several:
         raise InvalidArguments([_of_option(error) for error in several.errors]) from None
@@ -73,6 +88,8 @@ def plan(
     output.mkdir(parents=True, exist_ok=True)
     forecast.plot().savefig(figure)
     typer.echo(f"figure: {figure}")
+    if pays is not None:
+        typer.echo("\n" + fill(pays.words, _WIDTH))
 
 
 def _of_option(error: InvalidArgument) -> InvalidArgument:

@@ -63,6 +63,7 @@ class CompiledPolicy(NamedTuple):
     releasing: Any = None  # [N]: N times each agent's weight, where releases spread
     num_strata: int = 0
     num_features: int = 0
+    rows_of_features: int = 1
 
 
 def usable_cores() -> int:
@@ -93,6 +94,7 @@ def _run_trial(
         policy.releasing,
         num_strata,
         policy.num_features,
+        policy.rows_of_features,
     )
     links, tape = [with_own_scratch(each) for _, each in policy.links], no_tape()
     theta, misses = np.zeros((num_agents, num_cells)), np.zeros(num_agents)
@@ -284,7 +286,7 @@ def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[...
             i = not_negative(j)
             if takes_features:
                 for c in range(population.contexts.x.shape[1]):
-                    population.contexts.drawn[i, c] = world.features.average[c]
+                    population.contexts.drawn[i, c] = world.features.average[c % len(world.features.average)]
                 for k in range(theta.shape[1]):
                     average = Context(stratum=0, features=population.contexts.drawn[i])
                     theta[i, k] = estimate(agents[i], terms[i], agents[i], k, average)

@@ -7,6 +7,9 @@ import numpy as np
 
 from fedbandit.engine.compiled import compile_inner
 from fedbandit.engine.streams import draw, standard_normal, uniform
+from fedbandit.world.features import SHAPES
+
+SPHERE, CUBE = SHAPES.index("sphere"), SHAPES.index("cube")
 
 
 @compile_inner
@@ -17,34 +20,50 @@ def see_features(contexts: Any, world: Any, tape: Any, i: int, number: Any) -> N
         for c in range(x.shape[1]):
             x[i, c] = tape.features[number, i, c]
         return
-    drawn, first = world.features, 0
+    rows = x.shape[1] // len(world.features.average)
+    for k in range(rows):
+        _draw_row(x[i], contexts.names[i], world.features, i, number * rows + k, k)
+
+
+@compile_inner
+def _draw_row(x: Any, name: Any, drawn: Any, i: int, number: Any, k: int) -> None:
+    """Draw a row of features: all that a decision has, or those of arm k."""
+    start = k * len(drawn.average)
+    size = len(drawn.average)
     if drawn.intercept:
-        x[i, 0] = 1.0
-        first = 1
-    size = x.shape[1] - first
+        x[start] = 1.0
+        start += 1
+        size -= 1
     counter = np.uint64(number) * np.uint64(size + 1)
-    u = uniform(draw(contexts.names[i], counter))
+    u = uniform(draw(name, counter))
     if drawn.are_rows:
         row = drawn.first[i] + np.int64(u * drawn.count[i])
         for c in range(size):
-            x[i, first + c] = drawn.rows[row, c]
+            x[start + c] = drawn.rows[row, c]
+        return
+    if drawn.shape == CUBE:
+        for c in range(size):
+            u = uniform(draw(name, counter + np.uint64(c + 1)))
+            x[start + c] = drawn.centres[i, c] + drawn.radius[i] * (2.0 * u - 1.0) / sqrt(float(size))
         return
     square = 0.0
     for c in range(size):
-        z = standard_normal(draw(contexts.names[i], counter + np.uint64(c + 1)))
-        x[i, first + c] = z
+        z = standard_normal(draw(name, counter + np.uint64(c + 1)))
+        x[start + c] = z
         square += z * z
-    scale = drawn.radius[i] * u ** (1.0 / size) / sqrt(square)  # a direction, and a radius
+    within = 1.0 if drawn.shape == SPHERE else u ** (1.0 / size)
+    scale = drawn.radius[i] * within / sqrt(square)  # a direction, and a radius
     for c in range(size):
-        x[i, first + c] = drawn.centres[i, c] + scale * x[i, first + c]
+        x[start + c] = drawn.centres[i, c] + scale * x[start + c]
 
 
 @compile_inner
 def set_mean(contexts: Any, world: Any, i: int, arm: Any) -> None:
     """The mean of a reward of this arm for the features in hand."""
-    mean = 0.0
-    for c in range(contexts.x.shape[1]):
-        mean += world.theta[i, arm, c] * contexts.x[i, c]
+    mean, size = 0.0, world.theta.shape[2]
+    start = np.int64(arm) * size if world.features.by_arm else 0
+    for c in range(size):
+        mean += world.theta[i, arm, c] * contexts.x[i, start + c]
     contexts.mean[i, arm] = mean
 
 
@@ -53,9 +72,9 @@ def count_loss(contexts: Any, world: Any, i: int, arm: Any) -> None:
     """Count what a decision loses against the best arm of the average model for its features."""
     theta, best, mine = world.average_theta, -np.inf, 0.0
     for k in range(len(theta)):
-        mean = 0.0
+        mean, start = 0.0, k * theta.shape[1] if world.features.by_arm else 0
         for c in range(theta.shape[1]):
-            mean += theta[k, c] * contexts.x[i, c]
+            mean += theta[k, c] * contexts.x[i, start + c]
         best = max(best, mean)
         if np.uint64(k) == arm:
             mine = mean

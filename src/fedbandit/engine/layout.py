@@ -112,6 +112,7 @@ class Records(NamedTuple):
     noise: Any  # [..., 2]: the first number, and how many there are
     noises: int
     per_arm: bool  # noise is that of one arm; otherwise of all
+    is_one: bool  # the record of the first arm is that of all
 
 
 class Contexts(NamedTuple):
@@ -187,6 +188,7 @@ def new_population(
     releasing: NDArray[np.float64] | None = None,
     num_strata: int = 0,
     num_features: int = 0,
+    rows_of_features: int = 1,
 ) -> Population:
     """Agents that know nothing yet.
 
@@ -223,7 +225,7 @@ def new_population(
         contexts=(
             new_contexts(num_agents, num_arms, num_strata, slots)
             if num_strata
-            else new_feature_contexts(num_agents, num_arms, num_features, slots)
+            else new_feature_contexts(num_agents, num_arms, num_features * rows_of_features, slots)
             if num_features
             else 0
         ),
@@ -241,6 +243,7 @@ def new_records(page: Page, dtype: np.dtype[Any], num_arms: int) -> Records:
         noise=np.array(noise, np.int64).reshape(-1, 2),
         noises=sum(size for _, size in noise),
         per_arm="gram_noise" not in page.knows,
+        is_one=page.one_record,
     )
 
 
@@ -420,6 +423,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         gossip=problem.gossip,
         num_strata=problem.num_strata,
         num_features=problem.num_features,
+        rows_of_features=problem.rows_of_features,
         has_constant=problem.features is None or problem.features.intercept,
         norm=1.0 if problem.features is None else problem.features.norm,
     )

@@ -297,6 +297,8 @@ def pool_records(population: Any, t: int) -> None:
     for position in range(num_arms if t == 0 else num_agents):
         step = steps[position if t > 0 else 0]
         arm = np.int64(step.arm) if t > 0 else position
+        if population.records.is_one:
+            arm = 0
         if t == 0 or (step.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
             population.pooled[arm] = t
             _add_records(population, arm)

@@ -393,6 +393,7 @@ def _learn_from_records(spec: Specialisation) -> Any:
     spreads, is_pooled = spec.has_releases, page.network == "pooled"
     reweigh, reweighs = page.reweigh, page.reweigh is not None
     all_at_once = is_private and page.context == "features"  # a release may be of every arm
+    is_one = page.one_record
 
     @compile_inner
     def publish_and_receive(population: Any, t: int, i: int) -> None:
@@ -407,6 +408,8 @@ def _learn_from_records(spec: Specialisation) -> Any:
             is_reweighed = True
         for k in range(len(me.tried)):
             has_news = waiting.news[i, k] > 0 if is_late else step.acts > 0 and step.arm == np.uint64(k)
+            if is_one:
+                has_news = k == 0 and step.acts > 0
             is_released = step.released > 0 if is_private else has_news
             if not is_pooled and (t == 0 or (is_released and (has_news or all_at_once)) or is_reweighed):
                 copy_record(population, i, releases.rows[board, mine], k)
@@ -414,7 +417,7 @@ def _learn_from_records(spec: Specialisation) -> Any:
         if has_changed:
             if not is_pooled:
                 releases.versions[board, mine] += 1
-            for k in range(len(me.tried)):
+            for k in range(1 if is_one else len(me.tried)):
                 rows = releases.rows[board, :, k * length : (k + 1) * length]
                 receive(me, fixed, np.uint64(k), rows, releases.versions[board])
         step.mixed, step.released = 0, 0

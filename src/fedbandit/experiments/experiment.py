@@ -7,20 +7,22 @@ A list where one value is expected makes a sweep: every combination of the liste
 experiment; a list within the list of ``delays`` has an entry for each agent, and ``strata = [0.6, 0.4]`` says how often
 each stratum comes, where ``strata = [2, 4]`` are two experiments. A list in a policy (``epsilon = [1, 2]``) makes one
 policy per value, compared within every experiment. ``problem.redraw = true`` draws new random means for every trial,
-with consecutive seeds from ``problem.seed``.
+with consecutive seeds from ``problem.seed``. ``problem.features`` names features of decisions ("ball:4"), with
+``theta``, or an ``effect`` with which it is drawn.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from fedbandit.checks import FileError, InvalidArgument, closest, instance, whole_number
+from fedbandit.checks import FileError, InvalidArgument, closest, instance, number_between, whole_number
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.registry import label_of, own_function, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
+from fedbandit.world import features as distributions
 from fedbandit.world import graph as graphs
 from fedbandit.world import hospital
 from fedbandit.world.graph import Contacts, Graph, Schedule
@@ -58,6 +60,11 @@ class _ProblemSection(Section):
     same_means: bool = False
     strata: int | list[Any] | None = None
     interaction: float | None = None
+    features: str | None = None
+    by_arm: bool = False
+    constant: bool = True
+    effect: float | None = None
+    theta: list[Any] | None = None
     sigma: float | None = None
     concentration: float | None = None
     degrees_of_freedom: float | None = None
@@ -300,6 +307,11 @@ def _problem(section: _ProblemSection, graph: BuiltGraph, folder: Path) -> Probl
         if not isinstance(graph, Graph):
             raise InvalidArgument("graph", graph.union.name, "a graph that does not change, for problem.hospital")
         return hospital.problem(section.hospital, section.seed, graph, **options)
+    if section.features is not None:
+        return _linear(section, section.features, graph, rewards, options)
+    for name in ("theta", "effect"):
+        if name in given:
+            raise InvalidArgument(f"problem.{name}", given[name], "left out unless decisions have problem.features")
     if section.means is None:
         if section.num_arms is None:
             raise InvalidArgument(
@@ -319,6 +331,27 @@ def _problem(section: _ProblemSection, graph: BuiltGraph, folder: Path) -> Probl
         raise InvalidArgument("problem.num_arms", section.num_arms, f"left out, or the {num_arms} of means")
     changes = [(change.first_round, change.means) for change in section.changes or []]
     return Problem.changing([(0, section.means), *changes], graph, rewards, **options)
+
+
+def _linear(
+    section: _ProblemSection, features: str, graph: BuiltGraph, rewards: Any, options: dict[str, Any]
+) -> Problem:
+    """Decisions with features: theta is given, or drawn with an effect."""
+    if section.means is not None or section.same_means or section.changes:
+        raise InvalidArgument("problem.features", features, "given with theta or effect, without means")
+    found = replace(distributions.parse(features), intercept=section.constant, by_arm=section.by_arm)
+    if section.theta is not None:
+        if section.effect is not None or section.redraw:
+            raise InvalidArgument("problem.theta", "given", "left out where it is drawn (effect, redraw)")
+        return Problem.linear(section.theta, graph, found, rewards, section.num_arms, **options)
+    num_agents = (graph if isinstance(graph, Graph) else graph.union).num_agents
+    arms, shared = whole_number("problem.num_arms", section.num_arms, 2, 10_000), section.by_arm or not section.constant
+    if section.effect is None or shared or not features.startswith("ball"):
+        accepted = "given, unless features are a ball with the constant, the same for all arms, and effect is given"
+        raise InvalidArgument("problem.theta", None, accepted)
+    effect = number_between("problem.effect", section.effect, 0.0, distributions.MOST_EFFECT)
+    theta = distributions.drawn_theta(num_agents, arms, found.size, effect, section.seed)
+    return Problem.linear(theta, graph, found, rewards, **options)
 
 
 def _empirical(section: _ProblemSection, graph: BuiltGraph, folder: Path, options: dict[str, Any]) -> Problem:

@@ -9,6 +9,7 @@ from fedbandit.policies.coop_ucb2 import CoopUCB2
 from fedbandit.policies.dist_ucb import DistUCB
 from fedbandit.policies.fed1_ucb import Fed1UCB
 from fedbandit.policies.fed_batch import FedBatch, FewPatientsWarning
+from fedbandit.policies.fed_lin_ucb import FedLinUCB
 from fedbandit.policies.fed_linear import FedLinear
 from fedbandit.policies.fed_ucb import MAX_HORIZON, FedUCB
 from fedbandit.policies.gossip_ucb import GossipUCB
@@ -16,12 +17,14 @@ from fedbandit.policies.gse import GSE
 from fedbandit.policies.lin_ts import LinTS
 from fedbandit.policies.lin_ucb import LinUCB
 from fedbandit.policies.local_ucb import LocalUCB
+from fedbandit.policies.oful import OFUL
 from fedbandit.policies.protocol import Policy, PrivacyWarning
 from fedbandit.policies.tree_lin_ucb import TreeLinUCB
 
 __all__ = [
     "GSE",
     "MAX_HORIZON",
+    "OFUL",
     "POLICIES",
     "AdaPUCB",
     "BuiltIn",
@@ -30,6 +33,7 @@ __all__ = [
     "DistUCB",
     "Fed1UCB",
     "FedBatch",
+    "FedLinUCB",
     "FedLinear",
     "FedUCB",
     "FewPatientsWarning",
@@ -45,7 +49,7 @@ __all__ = [
 BuiltIn = (
     (GossipUCB | FedUCB | FedBatch | FedLinear | LocalUCB | CentralUCB)
     | (DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE)
-    | (LinUCB | LinTS | TreeLinUCB)
+    | (LinUCB | LinTS | TreeLinUCB | OFUL | FedLinUCB)
 )
 POLICIES: dict[str, type[BuiltIn]] = {policy.kind: policy for policy in get_args(BuiltIn)}
 """The policies of this package, by the name that files give them."""

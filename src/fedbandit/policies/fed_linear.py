@@ -23,6 +23,7 @@ from fedbandit.policies.protocol import (
     Page,
     Setting,
     highest_draw,
+    needs_one_row,
     needs_rewards_at_once,
     uniform,
 )
@@ -374,6 +375,7 @@ class FedLinear:
             raise InvalidArgument("gossip", setting.gossip, f"releases for {self.label}", hint)
         if not setting.has_range:
             raise InvalidArgument("reward_range", None, f"declared for {self.label}, whose rewards lie in a range")
+        needs_one_row(self, setting)
         if self.protects == "record":
             needs_rewards_at_once(self, setting)  # which decisions a batch holds may not depend on their arms
 

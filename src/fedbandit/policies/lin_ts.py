@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from fedbandit.checks import number_above, true_or_false
 from fedbandit.policies import lin_ucb
-from fedbandit.policies.lin_ucb import Terms, check_range, judge, terms_of
+from fedbandit.policies.lin_ucb import Terms, check_setting, judge, terms_of
 from fedbandit.policies.protocol import Context, Now, Page, Setting, highest_draw
 
 
@@ -53,7 +53,7 @@ class LinTS:
 
     def check(self, setting: Setting) -> None:
         """Refuse rewards without a range."""
-        check_range(self.label, setting)
+        check_setting(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""

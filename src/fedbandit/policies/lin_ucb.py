@@ -8,7 +8,18 @@ from math import log, sqrt
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, true_or_false
-from fedbandit.policies.protocol import ARMS, FEATURES, Context, Count, Fields, Now, Number, Page, Setting
+from fedbandit.policies.protocol import (
+    ARMS,
+    FEATURES,
+    Context,
+    Count,
+    Fields,
+    Now,
+    Number,
+    Page,
+    Setting,
+    needs_one_row,
+)
 from fedbandit.rules import linear
 from fedbandit.rules.choose import highest
 from fedbandit.rules.mean import clamp
@@ -25,6 +36,7 @@ KNOWS = Fields(
     x=Number[FEATURES].transient,  # of the decision in hand, scaled
     belief=Number[ARMS].transient,
     spread=Number[ARMS].transient,
+    sums=Number[FEATURES].transient,
     work=Number[FEATURES, FEATURES].transient,
 )
 
@@ -69,11 +81,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float, contex
     """Add the decision to the sums of its arm (lines 12 and 13)."""
     scale = linear.scale_of(context.features, terms.norm)
     q = (clamp(reward, terms.low, terms.high) - terms.centre) / (terms.high - terms.low)
-    for a in range(len(me.x)):
-        x = scale * context.features[a]
-        me.vector[arm][a] += q * x
-        for b in range(len(me.x)):
-            me.gram[arm][a][b] += x * scale * context.features[b]
+    linear.add_decision(context.features, scale, q, me.vector[arm], me.gram[arm])
     me.n[arm] += 1
     me.worth[arm] = float(me.n[arm])
 
@@ -88,12 +96,9 @@ def receive(me: Any, terms: Terms, arm: int, rows: Any, versions: Any) -> None:
         for b in range(size):
             me.work[a][b] = row[1 + size + a * size + b]
         me.work[a][a] += terms.ridge
+        me.sums[a] = row[1 + a]
     linear.invert(me.work, me.inverse[arm], size)
-    for a in range(size):
-        total = 0.0
-        for b in range(size):
-            total += me.inverse[arm][a][b] * row[1 + b]
-        me.theta[arm][a] = total
+    linear.along(me.inverse[arm], me.sums, me.theta[arm])
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int, context: Context) -> float:
@@ -131,10 +136,12 @@ def terms_of(setting: Setting, factor: float, ridge: float) -> Terms:
     )
 
 
-def check_range(label: str, setting: Setting) -> None:
-    """Refuse rewards without a range, whose unit is unknown."""
+def check_setting(policy: Any, setting: Setting) -> None:
+    """Refuse rewards without a range, whose unit is unknown, and arms with features of their own."""
     if not setting.has_range:
-        raise InvalidArgument("reward_range", None, f"declared for {label}: its bounds are in units of the range")
+        unit = f"declared for {policy.label}: its bounds are in units of the range"
+        raise InvalidArgument("reward_range", None, unit)
+    needs_one_row(policy, setting)
 
 
 @dataclass(frozen=True)
@@ -172,8 +179,8 @@ class LinUCB:
         return POOLED if self.central else ALONE
 
     def check(self, setting: Setting) -> None:
-        """Refuse rewards without a range."""
-        check_range(self.label, setting)
+        """Refuse rewards without a range, and arms with features of their own."""
+        check_setting(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""

@@ -50,7 +50,9 @@ __all__ = [
     "lagging_chance",
     "needs_company",
     "needs_every_decision",
+    "needs_one_row",
     "needs_rewards_at_once",
+    "needs_rows_of_arms",
     "needs_step",
     "needs_unit_range",
     "page_on",
@@ -122,7 +124,7 @@ class Context(NamedTuple):
     """What is known of a decision before its arm is chosen: of a patient, say. A page that takes it is told.
 
     * ``stratum``: its number, where decisions have strata
-    * ``features``: its row of features, where decisions have them
+    * ``features``: its row of features, where decisions have them; where each arm has one, those of all arms in turn
     """
 
     stratum: int
@@ -162,6 +164,7 @@ class Setting(NamedTuple):
     * ``gossip``: what links exchange: averages, or what each agent has published itself
     * ``num_strata``: how many strata decisions have; 0: none
     * ``num_features``: how many features decisions have, with the constant; 0: none
+    * ``rows_of_features``: how many rows of features a decision has: one, or one for each arm
     * ``has_constant``: whether the first feature is the constant 1
     * ``norm``: no row of features is longer
     """
@@ -189,6 +192,7 @@ class Setting(NamedTuple):
     gossip: Gossip = "averages"
     num_strata: int = 0
     num_features: int = 0
+    rows_of_features: int = 1
     has_constant: bool = True
     norm: float = 1.0
 
@@ -270,6 +274,7 @@ class Page(NamedTuple):
     * ``receive(me, terms, arm, rows, versions)``: make what there is to make of the records of an arm; ``rows[j]`` is
       agent j's, its numbers in the order of ``records``, and ``versions[j]`` is 0 if it was not heard. Called for every
       arm after each round in which a record may have changed.
+    * ``one_record``: the record of the first arm is that of all arms together, and the only one that is passed on
     * ``noise``: of a page that takes features: what is drawn for ``me.noise``, and ``me.gram_noise`` if there is one,
       where ``noise_due`` says so: ``"laplace"`` or ``"gaussian"`` in each entry, or ``"spherical"``, with a density
       that falls as exp(-|z|), |z| Euclidean. All is multiplied by ``terms.noise_scale``.
@@ -301,6 +306,7 @@ class Page(NamedTuple):
     context: Literal["strata", "features"] | None = None
     records: tuple[str, ...] = ()
     receive: Callable[..., None] | None = None
+    one_record: bool = False
     noise: Literal["laplace", "gaussian", "spherical"] = "laplace"
     without_context: Any = None
 
@@ -463,6 +469,18 @@ def needs_rewards_at_once(policy: Any, setting: Setting) -> None:
     """Refuse rewards that come later than the next decision."""
     if not setting.at_once:
         raise InvalidArgument("delays", "given", f"left out for {policy.label}, which waits for every reward")
+
+
+def needs_one_row(policy: Any, setting: Setting) -> None:
+    """Refuse decisions in which each arm has features of its own."""
+    if setting.rows_of_features > 1:
+        raise InvalidArgument("by_arm", True, f"False for {policy.label}, which has a model for each arm")
+
+
+def needs_rows_of_arms(policy: Any, setting: Setting) -> None:
+    """Refuse decisions whose features are the same for all arms."""
+    if setting.rows_of_features == 1:
+        raise InvalidArgument("by_arm", False, f"True for {policy.label}, which has one model for all arms")
 
 
 def needs_every_decision(policy: Any, setting: Setting) -> None:

@@ -10,7 +10,7 @@ from math import log, log2, sqrt
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import number_above, number_between, whole_number
-from fedbandit.policies.lin_ucb import check_range
+from fedbandit.policies.lin_ucb import check_setting, estimate
 from fedbandit.policies.protocol import (
     ARMS,
     FEATURES,
@@ -51,6 +51,7 @@ KNOWS = Fields(
     theta=Number[ARMS, FEATURES],
     x=Number[FEATURES].transient,
     belief=Number[ARMS].transient,
+    sums=Number[FEATURES].transient,
     work=Number[FEATURES, FEATURES].transient,
     factor=Number[FEATURES, FEATURES].transient,
 )
@@ -106,13 +107,8 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: Any, context:
     """Add the decision; after B of them send what all come to."""
     scale = linear.scale_of(context.features, terms.norm)
     q = (clamp(reward, terms.low, terms.high) - terms.centre) / (terms.high - terms.low)
-    for a in range(len(me.x)):
-        x = scale * context.features[a]
-        me.own_vector[arm][a] += q * x
-        me.new_vector[arm][a] += q * x
-        for b in range(len(me.x)):
-            me.own_gram[arm][a][b] += x * scale * context.features[b]
-            me.new_gram[arm][a][b] += x * scale * context.features[b]
+    linear.add_decision(context.features, scale, q, me.own_vector[arm], me.own_gram[arm])
+    linear.add_decision(context.features, scale, q, me.new_vector[arm], me.new_gram[arm])
     me.decisions += 1
     if me.decisions % terms.batch == 0:
         send(me)
@@ -168,16 +164,8 @@ def regress(me: Any, terms: Terms, arm: int) -> None:
         return  # less likely than alpha; the model stays as it was before
     linear.invert(me.work, me.inverse[arm], size)
     for a in range(size):
-        total = 0.0
-        for b in range(size):
-            total += me.inverse[arm][a][b] * (me.all_vector[arm][b] + me.new_vector[arm][b])
-        me.theta[arm][a] = total
-
-
-def estimate(me: Any, terms: Terms, seen: Any, arm: int, context: Context) -> float:
-    """The mean of the arm for these features."""
-    scale = linear.scale_of(context.features, terms.norm) * (terms.high - terms.low)
-    return terms.centre + scale * linear.dot(context.features, me.theta[arm])
+        me.sums[a] = me.all_vector[arm][a] + me.new_vector[arm][a]
+    linear.along(me.inverse[arm], me.sums, me.theta[arm])
 
 
 PAGE = Page(
@@ -237,7 +225,7 @@ class TreeLinUCB:
 
     def check(self, setting: Setting) -> None:
         """Refuse agents out of step, late rewards, and rewards without a range."""
-        check_range(self.label, setting)
+        check_setting(self, setting)
         needs_step(self, setting)
         needs_rewards_at_once(self, setting)
 

@@ -25,6 +25,7 @@ __all__ = [
     "SITE_SCALES",
     "VECTORS",
     "add_batch",
+    "add_decision",
     "along",
     "choose_scales",
     "dot",
@@ -216,6 +217,37 @@ def add_batch(
             work[a][b] = MOST_VARIANCE * gram[a][b]
         work[a][a] += variance + LEAST_VARIANCE
     invert(work, inverse, size)
+    _add_worth(gram, noisy, inverse, product, vector, information)
+
+
+def weigh_noisy(
+    gram: Matrix, noisy: Sequence[float], variance: float, vector: Row, information: Matrix, scratch: Sequence[Matrix]
+) -> None:
+    """Fill in what sums are worth of which both have noise; ``variance`` is that of one entry of each.
+
+    As ``add_batch``, with A = (G + c I) / 4 + 1.1 s^2 I. The noise of G, whose eigenvalues reach about s sqrt(2 F),
+    would leave A indefinite: c begins there and doubles until it does not.
+    """
+    size, work, inverse, shift = len(vector), scratch[0], scratch[1], 0.0
+    while shift == 0.0 or not is_definite(work, inverse):
+        shift = 2.0 * shift if shift > 0.0 else sqrt(2.0 * size * variance) + LEAST_VARIANCE
+        for a in range(size):
+            for b in range(size):
+                work[a][b] = MOST_VARIANCE * gram[a][b]
+            work[a][a] += MOST_VARIANCE * shift + NOISE_IN_GRAM * variance
+    invert(work, inverse, size)
+    for a in range(size):
+        vector[a] = 0.0
+        for b in range(size):
+            information[a][b] = 0.0
+    _add_worth(gram, noisy, inverse, scratch[2], vector, information)
+
+
+def _add_worth(
+    gram: Matrix, noisy: Sequence[float], inverse: Matrix, product: Matrix, vector: Row, information: Matrix
+) -> None:
+    """Add G A^-1 b and G A^-1 G; ``product`` is filled with G A^-1."""
+    size = len(vector)
     for a in range(size):
         for b in range(size):
             total = 0.0
@@ -234,38 +266,16 @@ def add_batch(
                 information[b][a] += total
 
 
-def weigh_noisy(
-    gram: Matrix, noisy: Sequence[float], variance: float, vector: Row, information: Matrix, scratch: Sequence[Matrix]
-) -> None:
-    """Fill in what sums are worth of which both have noise; ``variance`` is that of one entry of each.
+# ---------------------------------------------------------------- ridge regression
 
-    As ``add_batch``, with A = (G + c I) / 4 + 1.1 s^2 I. The noise of G, whose eigenvalues reach about s sqrt(2 F),
-    would leave A indefinite: c begins there and doubles until it does not.
-    """
-    size, work, inverse, product, shift = len(vector), scratch[0], scratch[1], scratch[2], 0.0
-    while shift == 0.0 or not is_definite(work, inverse):
-        shift = 2.0 * shift if shift > 0.0 else sqrt(2.0 * size * variance) + LEAST_VARIANCE
-        for a in range(size):
-            for b in range(size):
-                work[a][b] = MOST_VARIANCE * gram[a][b]
-            work[a][a] += MOST_VARIANCE * shift + NOISE_IN_GRAM * variance
-    invert(work, inverse, size)
-    for a in range(size):
-        vector[a] = 0.0
-        for b in range(size):
-            total = 0.0
-            for c in range(size):
-                total += gram[a][c] * inverse[c][b]
-            product[a][b] = total
-    for a in range(size):
-        for c in range(size):
-            vector[a] += product[a][c] * noisy[c]
-        for b in range(a + 1):
-            total = 0.0
-            for c in range(size):
-                total += product[a][c] * gram[c][b]
-            information[a][b] = total
-            information[b][a] = total
+
+def add_decision(x: Sequence[float], scale: float, q: float, vector: Row, gram: Matrix) -> None:
+    """Add a decision to sums of x q and x x', x times the scale."""
+    for a in range(len(x)):
+        scaled = scale * x[a]
+        vector[a] += q * scaled
+        for b in range(len(x)):
+            gram[a][b] += scaled * scale * x[b]
 
 
 # ---------------------------------------------------------------- the posterior of one arm

@@ -48,7 +48,8 @@ class Tape:
       it, decisions have none. ``rewards`` are those of the strata that come; for a private policy that takes strata,
       ``noise`` has a column for each stratum and arm, one stratum after the other.
     * ``features[d, i]``: the row of features of agent i's decision d, in the same order. Without it, decisions have
-      none. A first entry that is 1 in every row is the constant. For a private policy that takes features ``noise``
+      none. A first entry that is 1 in every row is the constant. ``by_arm``: each arm has a row of its own, one after
+      the other. For a private policy that takes features ``noise``
       has a column for each number that it releases, those of one arm after the other, and e goes up to M + T.
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
@@ -66,6 +67,7 @@ class Tape:
     gossip: Gossip = "averages"
     strata: NDArray[np.int64] | None = None
     features: NDArray[np.float64] | None = None
+    by_arm: bool = False
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
@@ -125,7 +127,12 @@ class Tape:
     @property
     def num_features(self) -> int:
         """F; 0: decisions have none."""
-        return 0 if self.features is None else int(self.features.shape[2])
+        return 0 if self.features is None else int(self.features.shape[2]) // self.rows_of_features
+
+    @property
+    def rows_of_features(self) -> int:
+        """How many rows of features a decision has: one, or one for each arm."""
+        return self.rewards.shape[2] if self.by_arm else 1
 
     @classmethod
     def logged(cls, graph: Graph | str, log: ArrayLike, edges: ArrayLike, **parts: Any) -> "Tape":
@@ -239,7 +246,13 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     compiled = compiled_policy(policy, problem, horizon, settings=_settings(tape, problem))
     page, terms, ((_, links),), play_rounds, *_ = compiled
     population = layout.new_population(
-        page, terms, arms, releasing=compiled.releasing, num_strata=strata, num_features=tape.num_features
+        page,
+        terms,
+        arms,
+        releasing=compiled.releasing,
+        num_strata=strata,
+        num_features=tape.num_features,
+        rows_of_features=tape.rows_of_features,
     )
     world = layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
@@ -295,7 +308,7 @@ def _problem_of(tape: Tape) -> Problem:
         return problem
     rows = tape.features.reshape(-1, tape.num_features)
     has_constant = bool((rows[:, 0] == 1.0).all()) and tape.num_features > 1
-    found = Rows((rows[:, int(has_constant) :],), intercept=has_constant)
+    found = Rows((rows[:, int(has_constant) :],), intercept=has_constant, by_arm=tape.by_arm)
     return replace(problem, features=found, theta=np.zeros((agents, arms, tape.num_features)))
 
 

@@ -286,6 +286,7 @@ def compiled_policy(
         shares_of(problem) if has_releases else None,
         problem.num_strata,
         problem.num_features,
+        problem.rows_of_features,
     )
 
 

@@ -2,13 +2,16 @@
 
 Each decision has a row of features x; the first is the constant 1 unless ``intercept=False``. A problem with features
 has a row theta of the same length by agent and arm: the mean of a reward is theta . x (``Problem.linear``).
+
+With ``by_arm`` each arm has a row of its own in every decision, x_k, as articles have that one of them is shown: the
+mean is theta . x_k, with a theta that may be the same for all arms.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedbandit.checks import LARGEST, InvalidArgument, true_or_false, whole_number
 from fedbandit.world.tables import UserTable, is_table, rows_of
 
-__all__ = ["Ball", "Distribution", "FeatureArrays", "Rows", "ball", "checked_theta", "parse", "rows"]
+__all__ = ["Ball", "Distribution", "FeatureArrays", "Rows", "ball", "checked_theta", "drawn_theta", "parse", "rows"]
 
 MAX_FEATURES = 64
 
@@ -24,9 +27,10 @@ Matrix = NDArray[np.float64]
 
 
 class FeatureArrays(NamedTuple):
-    """How features are drawn, as numbers: uniformly from a ball, or from rows with replacement."""
+    """How features are drawn, as numbers: uniformly from a ball or the like, or from rows with replacement."""
 
     are_rows: bool
+    shape: int  # of what is no rows: its place in SHAPES
     intercept: bool
     centres: Any  # [N, d], without the constant
     radius: Any  # [N]
@@ -34,21 +38,34 @@ class FeatureArrays(NamedTuple):
     first: Any  # [N], into rows
     count: Any  # [N]
     average: Any  # [F]: of all agents, with the constant
+    by_arm: bool
+
+
+Shape = Literal["ball", "sphere", "cube"]
+SHAPES = get_args(Shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """Uniform in a ball: ``centres`` and ``radius`` are those of every agent, or one for each."""
+    """Uniform in a ball: ``centres`` and ``radius`` are those of every agent, or one for each.
+
+    ``shape``: or on the sphere around it, or in the cube within it, whose corners have that radius.
+    """
 
     size: int
     intercept: bool = True
     centres: Matrix = None  # pyright: ignore[reportAssignmentType]  # made from None: 0
     radius: Any = 1.0
+    shape: Shape = "ball"
+    by_arm: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         object.__setattr__(self, "size", whole_number("features (without the constant)", self.size, 1, MAX_FEATURES))
         true_or_false("intercept", self.intercept)
+        true_or_false("by_arm", self.by_arm)
+        if self.shape not in SHAPES:
+            raise InvalidArgument("shape", self.shape, f"one of {', '.join(SHAPES)}")
         given = np.zeros(self.size) if self.centres is None else self.centres  # pyright: ignore[reportUnnecessaryComparison]
         object.__setattr__(self, "centres", _matrix("centres", given, self.size))
         radii = np.atleast_1d(np.array(self.radius, np.float64))
@@ -64,20 +81,21 @@ class Ball:
     @property
     def name(self) -> str:
         """In messages."""
-        return f"uniform in a ball of {self.size} dimensions"
+        return f"uniform {'on' if self.shape == 'sphere' else 'in'} a {self.shape} of {self.size} dimensions"
 
     @property
     def digest(self) -> str:
         """The same for equal distributions."""
-        return _digest(self.intercept, self.centres, self.radius)
+        return _digest((self.intercept, self.shape, self.by_arm), self.centres, self.radius)
 
     def arrays(self, num_agents: int) -> FeatureArrays:
         """For so many agents."""
         centres, radius = _for_agents(self.centres, num_agents), np.broadcast_to(self.radius, num_agents).copy()
         nothing = np.zeros(num_agents, np.int64)
         average = _with_constant(centres.mean(axis=0), self.intercept)
+        shape, rows = SHAPES.index(self.shape), np.zeros((1, self.size))
         return FeatureArrays(
-            False, self.intercept, centres, radius, np.zeros((1, self.size)), nothing, nothing, average
+            False, shape, self.intercept, centres, radius, rows, nothing, nothing, average, self.by_arm
         )
 
     def check_agents(self, num_agents: int) -> None:
@@ -100,15 +118,19 @@ class Ball:
         """The least and the largest mean of each agent and arm."""
         slopes = theta[:, :, int(self.intercept) :]
         middle = (self.averages(len(theta))[:, np.newaxis] * theta).sum(axis=-1)
-        reach = np.broadcast_to(self.radius, len(theta))[:, np.newaxis] * np.linalg.norm(slopes, axis=-1)
+        norms = np.linalg.norm(slopes, axis=-1)
+        if self.shape == "cube":
+            norms = np.abs(slopes).sum(axis=-1) / self.size**0.5
+        reach = np.broadcast_to(self.radius, len(theta))[:, np.newaxis] * norms
         return middle - reach, middle + reach
 
     def parameters(self) -> dict[str, Any]:
         """In JSON types."""
         return {
-            "kind": "ball",
+            "kind": self.shape,
             "size": self.size,
             "intercept": self.intercept,
+            "by_arm": self.by_arm,
             "centres": self.centres.tolist(),
             "radius": self.radius.tolist(),
         }
@@ -122,10 +144,12 @@ class Rows:
     intercept: bool = True
     names: tuple[str, ...] = ()  # of the columns
     agents: tuple[str, ...] = ()
+    by_arm: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         true_or_false("intercept", self.intercept)
+        true_or_false("by_arm", self.by_arm)
         width = np.shape(self.of_agents[0])[-1] if self.of_agents else 0
         whole_number("features (without the constant)", width, 1, MAX_FEATURES)
         found = tuple(_matrix(f"features[{i}]", each, width) for i, each in enumerate(self.of_agents))
@@ -149,7 +173,7 @@ class Rows:
     @property
     def digest(self) -> str:
         """The same for equal distributions."""
-        return _digest(self.intercept, *self.of_agents)
+        return _digest((self.intercept, self.by_arm), *self.of_agents)
 
     def arrays(self, num_agents: int) -> FeatureArrays:
         """For so many agents."""
@@ -159,9 +183,8 @@ class Rows:
         first = np.cumsum(count) - count if len(self.of_agents) > 1 else np.zeros(num_agents, np.int64)
         average = self.averages(num_agents).mean(axis=0)
         nothing = np.zeros((num_agents, self.size))
-        return FeatureArrays(
-            True, self.intercept, nothing, np.zeros(num_agents), np.concatenate(kept), first, count, average
-        )
+        radius, rows = np.zeros(num_agents), np.concatenate(kept)
+        return FeatureArrays(True, 0, self.intercept, nothing, radius, rows, first, count, average, self.by_arm)
 
     def check_agents(self, num_agents: int) -> None:
         """Refuse rows of another number of agents."""
@@ -190,18 +213,28 @@ class Rows:
 
     def parameters(self) -> dict[str, Any]:
         """In JSON types: a hash of the rows."""
-        return {"kind": "rows", "intercept": self.intercept, "names": list(self.names), "sha256": self.digest}
+        told = {"names": list(self.names), "sha256": self.digest}
+        return {"kind": "rows", "intercept": self.intercept, "by_arm": self.by_arm, **told}
 
 
 Distribution = Ball | Rows
 
 
-def ball(size: int, intercept: bool = True, centres: ArrayLike | None = None, radius: ArrayLike = 1.0) -> Ball:
+def ball(
+    size: int,
+    intercept: bool = True,
+    centres: ArrayLike | None = None,
+    radius: ArrayLike = 1.0,
+    shape: Shape = "ball",
+    by_arm: bool = False,
+) -> Ball:
     """Features uniform in a ball of so many dimensions.
 
-    ``centres`` and ``radius``: of all agents, or a row and a number for each; default: around 0, radius 1.
+    * ``centres`` and ``radius``: of all agents, or a row and a number for each; default: around 0, radius 1.
+    * ``shape``: ``"sphere"``: on it; ``"cube"``: in the one within the ball, whose corners touch it.
+    * ``by_arm``: each arm has a row of its own in every decision.
     """
-    return Ball(size, intercept, centres, radius)  # pyright: ignore[reportArgumentType]
+    return Ball(size, intercept, centres, radius, shape, by_arm)  # pyright: ignore[reportArgumentType]
 
 
 def rows(
@@ -209,8 +242,9 @@ def rows(
     columns: Mapping[str, tuple[float, float]] | None = None,
     agent: str | None = None,
     intercept: bool = True,
+    by_arm: bool = False,
 ) -> Rows:
-    """Features that were observed, drawn with replacement.
+    """Features that were observed, drawn with replacement; ``by_arm``: each arm has a row of its own.
 
     ``source``: a matrix, a list of matrices, one for each agent, or the path of a CSV file, or a DataFrame. Of a table,
     ``columns`` names those to use, each with its range: values are clamped to it and scaled so that rows have norm 1 at
@@ -218,11 +252,11 @@ def rows(
     from all rows.
     """
     if is_table(source):
-        return _from_table(source, columns, agent, intercept)
+        return replace(_from_table(source, columns, agent, intercept), by_arm=by_arm)
     if columns is not None or agent is not None:
         raise InvalidArgument("columns", columns or agent, "left out, unless features come from a table")
     each = source if _is_list_of_matrices(source) else [source]
-    return Rows(tuple(each), intercept)  # pyright: ignore[reportArgumentType]
+    return Rows(tuple(each), intercept, by_arm=by_arm)  # pyright: ignore[reportArgumentType]
 
 
 def _is_list_of_matrices(source: Any) -> bool:
@@ -279,9 +313,11 @@ def _checked_range(name: str, limits: Any) -> tuple[float, float]:
 def parse(text: str) -> Distribution:
     """The distribution that a text names, such as "ball:4"."""
     kind, _, size = text.partition(":")
-    if kind != "ball" or not size.isdigit():
-        raise InvalidArgument("features", text, "a distribution of fedbandit.features, or a text like 'ball:4'")
-    return ball(int(size))
+    shape: Any = kind
+    if kind not in SHAPES or not size.isdigit():
+        shapes = "'ball:4' ('sphere:4', 'cube:4')"
+        raise InvalidArgument("features", text, f"a distribution of fedbandit.features, or a text like {shapes}")
+    return ball(int(size), shape=shape)
 
 
 def checked_theta(theta: ArrayLike, features: Distribution) -> Matrix:
@@ -298,6 +334,27 @@ def checked_theta(theta: ArrayLike, features: Distribution) -> Matrix:
         raise InvalidArgument("theta", theta, "finite numbers")
     given.flags.writeable = False
     return given
+
+
+MOST_EFFECT = 0.32
+"""Of features on the mean of an arm, such that it stays between 0 and 1."""
+_CONSTANTS, _OFF, _OWN = 0.1, 0.05, 1.0 / 12.0
+
+
+def drawn_theta(num_agents: int, num_arms: int, size: int, effect: float, seed: int | tuple[int, int]) -> Matrix:
+    """A theta for features in a ball of radius 1 and the constant, for rewards between 0 and 1.
+
+    Arms' constants are 0.5 -+ 0.1, those of an agent off by at most 0.05. Slopes have the norm ``effect``, in a
+    direction that is drawn for each arm; an agent's own are off by a twelfth of it.
+    """
+    source = np.random.default_rng(seed)
+    theta = np.zeros((num_agents, num_arms, size + 1))
+    theta[:, :, 0] = 0.5 + source.uniform(-_CONSTANTS, _CONSTANTS, num_arms)
+    theta[:, :, 0] += source.uniform(-_OFF, _OFF, (num_agents, num_arms))
+    for length, agents in ((effect, 1), (_OWN * effect, num_agents)):
+        direction = source.normal(size=(agents, num_arms, size))
+        theta[:, :, 1:] += length * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+    return theta
 
 
 # ---------------------------------------------------------------- arrays
@@ -325,8 +382,8 @@ def _with_constant(matrix: Matrix, intercept: bool) -> Matrix:
     return np.concatenate([np.ones((*matrix.shape[:-1], 1)), matrix], axis=-1) if intercept else matrix.copy()
 
 
-def _digest(intercept: bool, *arrays: Matrix) -> str:
-    told = hashlib.sha256(str(intercept).encode())
+def _digest(options: object, *arrays: Matrix) -> str:
+    told = hashlib.sha256(str(options).encode())
     for array in arrays:
         told.update(str(array.shape).encode() + array.tobytes())
     return told.hexdigest()

@@ -375,14 +375,17 @@ class Problem:
         graph: AnyGraph,
         features: Distribution | str,
         rewards: Rewards = "bernoulli",
+        num_arms: int | None = None,
         **options: Any,
     ) -> "Problem":
         """Rewards that depend on features of the decision: their mean is theta[i, k] . x (docs/context.md).
 
         The features x of a decision are known before its arm is chosen. ``features``: how they are distributed, a
         ``features.ball`` or ``features.rows``, or a text like "ball:4". Theta has an entry for each, the first one for
-        the constant 1, by agent and arm; by arm alone it is that of all agents. Regret counts against the arm that is
-        best for these features on average over agents. ``options`` go to the constructor for that kind of rewards.
+        the constant 1, by agent and arm; by arm alone it is that of all agents. Where each arm has features of its own
+        (``by_arm``), the mean is theta[i, k] . x_k, and theta may be one row, that of all agents and arms, or one for
+        each agent, with ``num_arms``. Regret counts against the arm that is best for these features on average over
+        agents. ``options`` go to the constructor for that kind of rewards.
         """
         found: Any = distributions.parse(features) if isinstance(features, str) else features
         accepted = "a distribution of fedbandit.features, or a text like 'ball:4'"
@@ -390,10 +393,9 @@ class Problem:
         for name in ("strata", "means"):
             if name in options:
                 raise InvalidArgument(name, options[name], "left out where decisions have features")
-        if np.ndim(theta) == 2:
-            parsed: Any = graphs.parse(graph) if isinstance(graph, str) else graph
-            instance("graph", parsed, (Graph, Schedule, Contacts), "a Graph, a schedule, a contact list, or 'path:10'")
-            theta = np.repeat(np.array(theta)[np.newaxis], getattr(parsed, "union", parsed).num_agents, axis=0)
+        parsed: Any = graphs.parse(graph) if isinstance(graph, str) else graph
+        instance("graph", parsed, (Graph, Schedule, Contacts), "a Graph, a schedule, a contact list, or 'path:10'")
+        theta = _for_all(theta, getattr(parsed, "union", parsed).num_agents, num_arms, found.by_arm)
         checked = checked_theta(theta, found)
         if rewards == "student_t" or rewards == "empirical":
             raise InvalidArgument("rewards", rewards, "one of gaussian, bernoulli, beta, or a function (bits, mean)")
@@ -495,6 +497,11 @@ class Problem:
         """F, with the constant; 0: decisions have no features."""
         return 0 if self.features is None else self.features.length
 
+    @property
+    def rows_of_features(self) -> int:
+        """How many rows of features a decision has: one, or one for each arm."""
+        return self.num_arms if self.features is not None and self.features.by_arm else 1
+
     @cached_property
     def average_theta(self) -> NDArray[np.float64]:
         """The average model, by arm: its best arm for some features is the one that counts."""
@@ -527,6 +534,21 @@ class Problem:
     def reward_variance(self) -> float:
         """An upper bound on the variance of one reward, known to the agents; infinite if there is none."""
         return self.rewards.variance
+
+
+def _for_all(theta: Any, num_agents: int, num_arms: int | None, by_arm: bool) -> Any:
+    """Theta by agent and arm: of all agents alike, or, where arms have features of their own, of all arms alike."""
+    if num_arms is None:
+        if by_arm and np.ndim(theta) < 3:
+            raise InvalidArgument("num_arms", None, "given where theta is that of all arms")
+        return np.repeat(np.array(theta)[np.newaxis], num_agents, axis=0) if np.ndim(theta) == 2 else theta
+    whole_number("num_arms", num_arms, 2, MAX_ARMS)
+    if not by_arm or np.ndim(theta) > 2:
+        raise InvalidArgument("num_arms", num_arms, "left out, unless arms that have features of their own share theta")
+    rows = np.atleast_2d(np.array(theta))
+    if len(rows) not in (1, num_agents):
+        raise InvalidArgument("theta", f"of {len(rows)} agents", f"one row, or one for each of {num_agents} agents")
+    return np.repeat(np.repeat(rows, num_agents // len(rows), axis=0)[:, np.newaxis], num_arms, axis=1)
 
 
 def means_of(theta: NDArray[np.float64], features: Distribution) -> NDArray[np.float64]:

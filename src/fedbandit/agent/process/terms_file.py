@@ -13,7 +13,7 @@ from fedbandit.agent.core.federation import NO_FEATURES, Federation, check_trust
 from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.core.words import Plan, Words
 from fedbandit.checks import InvalidArgument, checked_counts
-from fedbandit.policies import FedLinear, LinTS, LinUCB, Policy, TreeLinUCB
+from fedbandit.policies import OFUL, FedLinear, FedLinUCB, LinTS, LinUCB, Policy, TreeLinUCB
 from fedbandit.policies.registry import WrongPage, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section
@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 
-_WITH_FEATURES = {name for it in (FedLinear, LinTS, LinUCB, TreeLinUCB) for name in (it.kind, it.__name__)}
+_TAKE_FEATURES = (FedLinear, FedLinUCB, LinTS, LinUCB, OFUL, TreeLinUCB)
+_WITH_FEATURES = {name for it in _TAKE_FEATURES for name in (it.kind, it.__name__)}
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
 
