@@ -29,6 +29,7 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, replay
 from fedbandit.agent.core.arms import ArmChanged
 from fedbandit.agent.core.board import Outcome
 from fedbandit.agent.core.bulletin import Signed, decode
+from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.decisions import Request, RequestIndex, arms_in
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
@@ -58,6 +59,8 @@ TERMS = Federation(
 )
 WINDOW = replace(TERMS, reward_window=20.0, default_reward=0.5, counts="patients")
 EXACT = replace(TERMS, policy=GossipUCB())
+FACTORS = Factors.of({"age": ("young", "old"), "renal": ("normal", "impaired")})
+STRATA = replace(TERMS, policy=FedBatch(1.0, context="strata", first_batch=3), context=FACTORS)
 TREE = replace(TERMS, policy=FedUCB(10.0, horizon=15))  # so short that arms become full
 
 
@@ -133,12 +136,13 @@ class Watched(MemoryNetwork):
                     it.arm: it.fields["released"] for it in step.records if isinstance(it, Known) and it.arm >= 0
                 }
         if isinstance(result, Signed) and self.terms.policy != GossipUCB():
-            bulletin = decode(result.body, len(self.terms.page.published_names))
+            bulletin = decode(result.body, self.terms.num_columns, strata := self.terms.num_strata)
             for entry in bulletin.arms:
                 key = (name, id(self._disks[name]), bulletin.incarnation, entry.name, entry.releases)
-                self.seen.setdefault(key, entry.row[0])  # the mean after so many releases tells the noise of each
-                same = self.seen[key] == entry.row[0]
-                assert same, f"{key} was released as {self.seen[key]} and as {entry.row[0]}"
+                told = (entry.row[1 + strata :], entry.alone) if strata else entry.row[0]
+                self.seen.setdefault(key, told)  # the mean after so many releases tells the noise of each
+                assert self.seen[key] == told, f"{key} was released as {self.seen[key]} and as {told}"
+                assert sum(entry.cells) == (entry.decisions if strata else 0)
         return result
 
     def request(self, name, request):
@@ -147,6 +151,7 @@ class Watched(MemoryNetwork):
         for it in made:
             fresh = it.id not in known
             assert not fresh or it.arm not in self.site(name).stopped, f"{name} gave a stopped arm"
+            assert it.stratum == self.terms.stratum(request.context), f"{name}: another patient"
             self.given += fresh
         return made
 
@@ -216,13 +221,19 @@ class Story:
             self.ask(name, random.choice(list(keys.values()))[0])
             return []
         if random.random() < 0.7:
-            return [self.network.decide(name)]
+            return [self.network.decide(name, context=self.patient())]
         self.requests += 1
         arms = range(self.network.terms.num_arms)
         subject = f"s{random.randrange(4)}" if random.random() < 0.5 else None
         exclude = (random.choice(arms),) if random.random() < 0.5 else ()
         key = f"k{self.requests}" if random.random() < 0.8 else None
-        return self.ask(name, Request(None, key, subject, random.choice([1, 1, 2, 3]), exclude))
+        count = random.choice([1, 1, 2, 3])
+        return self.ask(name, Request(None, key, subject, count, exclude, context=self.patient()))
+
+    def patient(self):
+        """What is known of one, where the terms ask."""
+        factors = self.network.terms.context
+        return None if factors is None else factors.levels(self.random.choice([0, 0, 0, 1, 1, 2, 3]))
 
     def ask(self, name, request):
         """The decisions of a request, if they are new to the application."""
@@ -479,7 +490,8 @@ def check_releases(site):
     for k in range(site.terms.num_arms):
         marks = [last for (arm, _), last in stored.released.items() if arm == k]
         exact = isinstance(site.terms.policy, GossipUCB)
-        assert max(marks, default=0) == (0 if exact else site.released[k])
+        mark = sum(marks) if site.terms.num_strata else max(marks, default=0)  # of all strata, or the last of a level
+        assert mark == (0 if exact else site.released[k])
 
 
 def sweep_until_quiet(story):
@@ -554,6 +566,23 @@ def test_in_spite_of_faults(block, fault_seeds):
             assert (late > 0) == seed % 2
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("window", [False, True])
+def test_strata_in_spite_of_faults(window, fault_seeds):
+    """The same promises: of each cell no reward lies in two releases, and no release has two noises."""
+    terms, sums = replace(STRATA, reward_window=20.0, default_reward=0.5) if window else STRATA, 0
+    for seed in range(2000 + window, 2000 + max(fault_seeds // 20, 2), 2):
+        try:
+            story = play(seed, terms=replace(terms, counts=("sites", "patients")[seed // 2 % 2]))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        sums += sum(sum(story.network.site(name).releases) for name in story.network.names)
+        for name in story.network.names:
+            site = story.network.site(name)
+            again = Site(name, site.terms, site.stored, lambda _, count: [0] * count)
+            assert again.tried_in == site.tried_in, f"seed {seed}: {name} forgets whom it has treated"
+    assert sums > 20, "too few releases: little was tried"
 
 
 @pytest.mark.parametrize("terms", [EXACT, TREE], ids=["gossip_ucb", "fed_ucb"])

@@ -47,6 +47,13 @@ def plan(
     effect: Annotated[
         float | None, typer.Option(help="With --features: by how much they move the chance of success of an arm.")
     ] = None,
+    strata: Annotated[
+        str | None,
+        typer.Option(
+            help="Patients until the best arm of each stratum leads, beside ignoring strata. So many strata, or how "
+            "often each comes in per cent, such as 60,25,10,5; the gap is that of each stratum.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="A quarter of the trials: sooner, with intervals about twice as wide.")
@@ -73,6 +80,11 @@ def plan(
     try:
         asked = sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed, rate, reward_window
         question = Question.checked(*asked)
+        if strata is not None:
+            if features is not None:
+                raise InvalidArgument("features", features, "left out with --strata")
+            _plan_strata(question, strata, quick)
+            return
         typer.echo(_how_long(question, quick), err=True)
         pays = None
         if features is not None:
@@ -90,6 +102,26 @@ def plan(
     typer.echo(f"figure: {figure}")
     if pays is not None:
         typer.echo("\n" + fill(pays.words, _WIDTH))
+
+
+def _plan_strata(question: "Question", strata: str, quick: bool) -> None:
+    from fedbandit.cli.tables import print_table
+    from fedbandit.planning.strata import forecast_of_strata, shares_from
+
+    for name, value in (("patients", question.patients), ("reward_window", question.reward_window or None)):
+        if value is not None:
+            raise InvalidArgument(name, value, "left out with --strata")
+    shares = shares_from(strata)
+    typer.echo("This takes some minutes. --quick plays a quarter of the trials.", err=True)
+    forecast = forecast_of_strata(question, shares, quick, lambda run: typer.echo(f"  {run}", err=True))
+    typer.echo(fill(forecast.words, _WIDTH) + "\n")
+    for table in forecast.tables:
+        print_table(table.title, table.headings, table.rows)
+        typer.echo(f"{table.note}\n")
+    typer.echo(
+        f"Simulated: {question.sites} sites, {question.arms} arms, gap {question.gap:g} in each stratum, bias "
+        f"{question.bias:g}, {question.graph.name}; seed {question.seed}.\nWhat is assumed: docs/planning.md"
+    )
 
 
 def _of_option(error: InvalidArgument) -> InvalidArgument:
