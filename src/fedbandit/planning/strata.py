@@ -24,8 +24,6 @@ from fedbandit.rules.strata import DRAWN
 from fedbandit.simulation.run import check_call, truths_of
 from fedbandit.world.problem import Problem
 
-__all__ = ["MOST_STRATA_PLANNED", "StrataCurve", "StrataForecast", "forecast_of_strata", "shares_from"]
-
 MOST_STRATA_PLANNED = 12
 """More make each run too long."""
 
