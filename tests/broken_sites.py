@@ -369,7 +369,7 @@ def forgetful_site(
     played = [it for it in stored.decisions.values() if it.played]
     site._player.take(((it.arm, it.stratum, site.told.get(it.id, terms.missing_reward)) for it in played), 0.0)
     for decision in played:
-        site._player.me.tried[decision.arm] += 1
+        site._player.hand_out(decision.arm, decision.stratum)
     site._is_stale = site._is_urgent = True
     return site
 

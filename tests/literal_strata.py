@@ -14,12 +14,13 @@ C = 1 / 12  # the variance of a mean anywhere in the range
 
 
 def from_urn(tried, unknown, u):
-    """16 balls, 8, 4, 2 or 1 of an unknown arm by how far it is ahead; one of any other."""
+    """16 balls, 8, 4, 2 or 1 of an unknown arm by how far it is ahead; four of what is known, which is None."""
     least = min(tried[k] for k in unknown)
     start = next(k for k in unknown if tried[k] == least)
     urn = []
-    for k in sorted(range(len(tried)), key=lambda k: (k < start, k)):
-        urn += [k] * ((16, 8, 4, 2, 1)[min(tried[k] - least, 4)] if k in unknown else 1)
+    for k in sorted(unknown, key=lambda k: (k < start, k)):
+        urn += [k] * (16, 8, 4, 2, 1)[min(tried[k] - least, 4)]
+    urn += [None] * (4 if len(unknown) < len(tried) else 0)
     return urn[math.floor(u * len(urn))]
 
 
@@ -57,7 +58,7 @@ class Site:
         self.epsilon, self.first, self.growth, self.strata = epsilon, first, growth, range(num_strata)
         self.open = [[[] for _ in self.strata] for _ in range(num_arms)]  # rewards in no release
         self.n = [[0] * num_strata for _ in range(num_arms)]
-        self.tried = [0] * num_arms
+        self.tried = [[0] * num_arms for _ in self.strata]
         self.single = [[[] for _ in self.strata] for _ in range(num_arms)]  # (size, noisy mean)
         self.pooled = [[] for _ in range(num_arms)]  # (weights, noisy mean - 1/2, variance)
         self.arm_end = [first] * num_arms
@@ -87,14 +88,14 @@ class Site:
         closes = n >= self.arm_end[k]
         alone = []
         for r in self.strata:
-            least = self.first * 9**-self.matters
-            if self.single[k][r] and self.matters >= 0.5:
+            least = self.first * 4**-self.matters
+            if self.single[k][r] and self.matters >= 0.3:
                 least = max(least, self.first / 2)
             if waiting[r] and (len(waiting[r]) >= least if closes else r == s and self.n[k][r] >= self.cell_end[k][r]):
                 alone.append(r)
         rest = [r for r in self.strata if closes and waiting[r] and r not in alone]
         size = sum(len(waiting[r]) for r in rest)
-        if not is_first and not (self.matters < 0.5 and size >= self.first / 2):
+        if not is_first and not (self.matters < 0.3 and size >= self.first / 2):
             rest = []
         for r in alone:
             self.single[k][r].append((len(waiting[r]), self.noisy(waiting[r], noise(r, self.n[k][r]))))
@@ -154,7 +155,13 @@ def fed_strata(tape, epsilon, first):
                 means = np.array([m for m, _, _ in each])
                 variances = np.array([np.diag(c) for _, c, _ in each])
                 theta[:, k] = chances @ means
-                spread[:, k] = 0.9 * np.sqrt(chances @ (variances + means**2) - theta[:, k] ** 2)
+                variance = chances @ (variances + means**2) - theta[:, k] ** 2
+                own = [(w / v, 1 / v) for w, _, v in sites[i].releases(k)]
+                if own:  # no more than what own pulls can still remove
+                    of_strata, of_all = sum(it for it, _ in own), sum(it for _, it in own)
+                    known_here = sites[i].matters * of_strata + (1 - sites[i].matters) * of_all
+                    variance = np.minimum(variance, 1 / (num_agents * known_here))
+                spread[:, k] = 0.9 * np.sqrt(variance)
         beliefs[i] = known, theta + 0.5, spread
 
     def publish(t, i):
@@ -162,7 +169,8 @@ def fed_strata(tape, epsilon, first):
 
     for i in range(num_agents):
         news = [observe(0, i, k, tape.strata[k, i]) for k in range(num_arms)]
-        sites[i].tried = [1] * num_arms
+        for k in range(num_arms):
+            sites[i].tried[tape.strata[k, i]][k] += 1
         if any(news):
             publish(0, i)
         believe(i)
@@ -173,11 +181,10 @@ def fed_strata(tape, epsilon, first):
             s = tape.strata[num_arms + t - 1, i]
             known, theta, spread = beliefs[i]
             unknown = [k for k in range(num_arms) if not known[k]]
-            if unknown:
-                k = from_urn(site.tried, unknown, tape.picks[t - 1, i])
-            else:
-                k = int(np.argmax(theta[s] + spread[s] * tape.normals[t - 1, i]))
-            site.tried[k] += 1
+            k = from_urn(site.tried[s], unknown, tape.picks[t - 1, i]) if unknown else None
+            if k is None:
+                k = int(np.nanargmax(theta[s] + spread[s] * tape.normals[t - 1, i]))  # not a number: unknown
+            site.tried[s][k] += 1
             arms.append(k)
         news = [observe(t, i, k, tape.strata[num_arms + t - 1, i]) for i, k in enumerate(arms)]
         one, other = tape.edges[t - 1]

@@ -813,6 +813,9 @@ CONTEXT = [  # strata at live sites
         swap={"set(it.strata) <= set(strata)": "set(it.strata) & set(strata)"}),
     bug("a bulletin forgets for whom a stop is", "_change_as_list", "test_the_disk_and_bulletins_keep_for_whom",
         body="return it.version, it.kind, it.arm, it.at, it.lifts, it.reason"),
+    bug("a restart forgets in which stratum arms were given", "Player.__init__",
+        "test_arms_are_balanced_in_each_stratum_whatever_happens",
+        swap={"list[int](self.me.cells[k])": "[0] * self.num_strata"}),
     bug("strata have the answer of all patients", "answers_of_strata", "test_the_answer_says_for_whom",
         swap={"belief._replace(theta=means, deviation=spreads, status=status[s])": "belief"}),
 ]

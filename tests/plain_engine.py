@@ -125,6 +125,8 @@ class PlainEngine:
         """Count the decision, then take its reward; what has changed in what the agent publishes."""
         page, me, terms = self.page, self.me[i], self.terms[i]
         me.tried[arm] += 1
+        if "tried_in" in page.knows:
+            me.tried_in[arm][self._stratum(t, i, arm)] += 1
         context = self._context(self._stratum(t, i, arm), self._features(t, i, arm))
         if context:
             return self._pull_in_context(t, i, arm, context[0])

@@ -8,6 +8,7 @@ from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.private import ALONE, POOLED
+from fedbandit.rules.urn import drawn
 from fedbandit.testing.memory_network import MemoryNetwork
 
 
@@ -67,9 +68,19 @@ class SitesOnTape:
         self.network = all_from_the_start(make_network(self.terms, links, self._from_tape))
         for i, name in enumerate(self.names):
             for k in range(num_arms):  # Alg. 1, line 1: all are unknown
-                decision = self.network.decide(name, SiteDraws((0.0,) * num_arms, 0.0), self._context(k, i))
+                draws = SiteDraws((0.0,) * num_arms, self._draw_of(i, k))
+                decision = self.network.decide(name, draws, self._context(k, i))
                 assert decision.arm == k
                 self._report(0, i, decision)
+
+    def _draw_of(self, i, arm):
+        """A draw with which the urn of the first decisions gives this arm."""
+        if self._factors is None:
+            return 0.0
+        s, num_arms = int(self.tape.strata[arm, i]), self.pulls.shape[1]
+        n = [row[s] for row in self.network.site(self.names[i])._player.me.tried_in]
+        comb = ((u + 0.5) / (32 * num_arms) for u in range(32 * num_arms))
+        return next(u for u in comb if drawn(n, [True] * num_arms, n, False, 0, u) == arm)
 
     @property
     def tape_strata(self):
@@ -99,7 +110,10 @@ class SitesOnTape:
         self._drawn = 0
         self._current = i, decision.arm
         self.pulls[i, decision.arm] += 1
+        site = self.network.site(self.names[i])
+        site._believe = lambda: None  # the simulator's release before they exchange
         self.network.report(self.names[i], decision.id, self.tape.rewards[t, i, decision.arm])
+        del site._believe
 
     def _from_tape(self, _, count):
         i, k = self._current

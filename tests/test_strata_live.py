@@ -1,5 +1,6 @@
 """The page of strata at live sites: cells and pooled sums with one draw each, records on boards, restarts, liars."""
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from math import inf
@@ -27,6 +28,7 @@ from fedbandit.privacy.noise import GRID
 from fedbandit.rules.private import ALONE, POOLED
 from fedbandit.rules.strata import length_of_record
 from fedbandit.rules.strata_influence import bounded_record, packed, packed_length, unpacked
+from fedbandit.rules.urn import MOST_APART
 from fedbandit.testing.memory_network import MemoryNetwork
 from fedbandit.world import graph
 from live import serving
@@ -79,6 +81,71 @@ def test_parts_are_of_different_cells():
             ledger.draw_sum(0, parts)
     with pytest.raises(InvalidArgument, match="parts"):
         Ledger(1, 1.0, 2).draw_sum(0, [(0, 1, 1), (1, 1, 1)])
+
+
+# ---------------------------------------------------------------- who gets an arm that nobody knows yet
+
+
+def draws_from(source):
+    return SiteDraws(tuple(source.gauss(0.0, 1.0) for _ in ARMS), source.random())
+
+
+def chances_of(counts):
+    """16 balls for an arm with the fewest decisions in the stratum, and half as many for each that it is ahead."""
+    balls = [16 >> min(n - min(counts), 4) for n in counts]
+    return [it / sum(balls) for it in balls]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_arms_are_balanced_in_each_stratum_whatever_happens(seed, tmp_path):
+    """Decisions, rewards, cancellations and restarts, while all arms are unknown: the answer states its exact chance.
+
+    No two arms are further apart in any stratum than the urn's bound, by chance in less than one of 10^8 runs.
+    """
+    source, n = Random(seed), [[0] * len(ARMS) for _ in range(STRATA)]  # noqa: S311
+    terms = replace(TERMS, policy=FedBatch(1.0, context="strata", first_batch=10**6))
+    furthest, cancelled = 0, 0
+    for _ in range(4):  # starts
+        with closing(SqliteJournal(tmp_path / "state.sqlite", "here", terms, 1)) as journal:
+            site = new_site(terms, stored=journal.load())
+            for _ in range(100):
+                s = source.choice([0, 0, 0, 0, 0, 1, 1, 2])
+                step = site.decide(1.0, [draws_from(source)], Request(context=FACTORS.levels(s)))
+                (decision,), records = step.result, [*step.records]
+                assert decision.propensity == pytest.approx(chances_of(n[s])[decision.arm], rel=1e-12)
+                n[s][decision.arm] += 1
+                if source.random() < 0.2:
+                    cancelled += 1
+                    n[s][decision.arm] -= 1
+                    records += site.cancel(decision.id, 1.0).records
+                elif source.random() < 0.7:
+                    records += site.report(decision.id, source.random()).records
+                journal.commit(records)
+                assert [list(column) for column in zip(*site._player.me.tried_in, strict=True)] == n
+                furthest = max(furthest, *(max(row) - min(row) for row in n))
+    assert cancelled > 20
+    assert 2 <= furthest <= MOST_APART
+
+
+def test_the_chance_of_each_arm_is_exact_while_some_are_unknown():
+    """What 4,000 draws give, among all arms and among those that a request may have: within 6 standard errors."""
+    terms = replace(TERMS, policy=FedBatch(8.0, context="strata", first_batch=4))
+    for allowed in (None, (0, 2), (1, 2)):
+        site, source = new_site(terms), Random(5)  # noqa: S311
+        for arm, stratum in [(0, 0)] * 9 + [(1, 1)] * 8 + [(2, 2)] * 2:
+            treat(site, arm, stratum, arm / 2)
+        request = Request(allowed, context=FACTORS.levels(1))
+        found, stated = Counter(), {}
+        for _ in range(4_000):
+            (decision,) = site.decide(1.0, [draws_from(source)], request).result
+            site.cancel(decision.id, 1.0)
+            found[decision.arm] += 1
+            stated[decision.arm] = decision.propensity
+        among = range(3) if allowed is None else allowed
+        assert sum(stated.values()) == pytest.approx(1.0, abs=0.02), "chances of draws are exact within 0.01"
+        for k in among:
+            assert abs(found[k] / 4_000 - stated[k]) < 6 * (0.25 / 4_000) ** 0.5 + 0.01
+        assert stated[2] == 16 / 20, "of one unknown arm beside what is known"
 
 
 # ---------------------------------------------------------------- releases

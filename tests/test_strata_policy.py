@@ -10,6 +10,7 @@ from fedbandit.engine.layout import setting_of
 from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import Context, page_on
 from fedbandit.rules import private
+from fedbandit.rules.urn import MOST_APART
 from fedbandit.testing import check_policy
 from fedbandit.world import graph
 from literal_strata import fed_strata
@@ -57,6 +58,20 @@ def test_it_plays_word_for_word(num_strata, epsilon):
     known = ~np.isnan(literal["theta"])
     assert known[-1].all()
     np.testing.assert_allclose(trace.theta[known], literal["theta"][known], rtol=1e-6)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_unknown_arms_stay_near_each_other_in_each_stratum(context):
+    """Strata of 70, 20 and 10 %, nothing released: no two arms are ever further apart than the urn's bound.
+
+    By chance in less than one of 10^7 runs: 12 urns of at most 800 draws, each with a probability below 10^-9.
+    """
+    problem = Problem.random(4, 3, "path", rewards="bernoulli", strata=[0.7, 0.2, 0.1], gossip="releases", seed=1)
+    policy = FedBatch(1.0, context=context, first_batch=10**6)
+    result = simulate(problem, policy, 800, 3, seed=4, checkpoints=[200, 800])
+    counts = result.pulls
+    assert 1 <= (counts.max("arm") - counts.min("arm")).max() <= MOST_APART
+    assert (counts > 0).all()
 
 
 # ---------------------------------------------------------------- privacy

@@ -463,6 +463,7 @@ def _act(spec: Specialisation, hear: Any) -> Any:
     hears, is_late, news_first = spec.hears, spec.is_late, spec.page.network == "consensus"
     has_averages = not (spec.has_releases or spec.page.records)
     has_strata, has_features = spec.has_strata, spec.has_features
+    counts_cells = "tried_in" in spec.page.knows
     choose, take, add_my_news = _decide(spec), _observe(spec), _news_of(spec)
     count_late_rewards = _count_late_rewards(spec, take)
 
@@ -485,6 +486,8 @@ def _act(spec: Specialisation, hear: Any) -> Any:
         if has_strata:
             stratum = population.contexts.stratum[i]
             count_cell(population, i, arm, t)
+        if counts_cells:
+            me.tried_in[arm][stratum] += 1
         if has_features and t > 0:
             count_loss(population.contexts, world, i, arm)
         if is_late:

@@ -33,11 +33,10 @@ from fedbandit.policies.protocol import (
     reward_bounds,
     uniform,
 )
-from fedbandit.rules import batch, private, strata
+from fedbandit.rules import batch, private, strata, urn
 from fedbandit.rules import radius as radii
 from fedbandit.rules.releases import random_effects
 from fedbandit.rules.strata import GRID, MATRICES, VECTORS
-from fedbandit.rules.urn import any_chance, any_drawn
 
 NEVER = 2**30  # rewards
 
@@ -71,10 +70,12 @@ KNOWS = Fields(
     stamp=Number[ARMS].carried,  # releases in the records from which these follow
     is_new=Flag.transient,  # records have come since the beliefs below were derived
     theta=Number[STRATA, ARMS].transient,
-    spread=Number[STRATA, ARMS].transient,
+    error=Number[STRATA, ARMS].transient,  # the standard deviation of theta ...
+    spread=Number[STRATA, ARMS].transient,  # ... and that of the draw
     chances=Number[GRID].transient,  # of the pairs of scales
     unknown=Flag[ARMS].transient,  # arms that the agent cannot judge yet
     cell_unknown=Flag[STRATA, ARMS].transient,
+    cells_unknown=Count[STRATA].transient,
     num_unknown=Count.transient,
     due=Count[STRATA].transient,  # of the rule, for one reward
     part=Count[STRATA].transient,
@@ -83,8 +84,11 @@ KNOWS = Fields(
     sums=Number[STRATA].transient,
     pool_size=Count.transient,
     pool_sum=Number.transient,
-    asked=Count[ARMS, STRATA],  # decisions for a cell while it was unknown, where strata are apart
-    mix=Number[STRATA].transient,  # scratch
+    tried_in=Count[ARMS, STRATA].transient,  # decisions for each cell, which the engine counts
+    turn=Count[ARMS].transient,  # those of one stratum; scratch, as is all that follows
+    index=Number[ARMS].transient,
+    width=Number[ARMS].transient,
+    mix=Number[STRATA].transient,
     vectors=Number[VECTORS, STRATA].transient,
     matrices=Number[MATRICES, STRATA, STRATA].transient,
 )
@@ -97,7 +101,7 @@ class Terms(NamedTuple):
     by_rate: int  # whether agents count by their patients of a stratum
     share: float  # the agent's weight, where sites count
     own_share: float  # variance of theta / variance of an agent's own mean, where all know alike
-    is_capped: int  # whether a draw covers no more than that, since sites do not act in step
+    is_capped: int  # whether a draw covers no more than that
     total: float  # of all weights; 0: they are measured
     squares: float  # of all weights
     epsilon: float
@@ -129,23 +133,54 @@ def start(me: Any, terms: Terms) -> None:
 
 
 def choose_batches(me: Any, terms: Terms) -> None:
-    """The more strata matter, the smaller are the sums of cells that are released alone, and the fewer are pooled."""
+    """The more strata matter, the smaller are the sums of cells that are released alone.
+
+    Only the first sum of an arm is pooled, unless it is unlikely that strata matter.
+    """
     me.matters = strata.choose_scales(me.evidence, me.heard, me.chances)
     least = strata.cell_least(me.matters, terms.first_batch)
     me.alone = me.alone_later = least
     me.pool_least = 0.5 * terms.first_batch
-    if me.matters >= 0.5:
+    if me.matters >= strata.UNLIKELY:
         me.alone_later = max(least, 0.5 * terms.first_batch)
         me.pool_least = float(NEVER)
 
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
-    """While an arm is unknown one from the urn; else the highest draw around theta of the stratum."""
+    """While an arm is unknown one from the stratum's urn; else the highest draw around theta of the stratum."""
+    s = context.stratum
     if me.is_new:
         judge(me, terms)
     if me.num_unknown > 0:
-        return any_drawn(me.tried, me.unknown, uniform(draws))
-    return highest_draw(me.theta[context.stratum], me.spread[context.stratum], draws)
+        return draw_with_unknown(me, me.unknown, me.num_unknown, s, draws)
+    return highest_draw(me.theta[s], me.spread[s], draws)
+
+
+def draw_with_unknown(me: Any, unknown: Any, num_unknown: int, s: int, draws: Any) -> int:
+    """An unknown arm from the urn of the stratum, which balances arms in it; or the index among those known."""
+    look_at(me, unknown, s)
+    rest = urn.rest_of(num_unknown, len(me.turn))
+    arm = urn.drawn(me.turn, unknown, me.turn, False, rest, uniform(draws))
+    return arm if arm != urn.KNOWN else highest_draw(me.index, me.width, draws)
+
+
+def chance_with_unknown(me: Any, unknown: Any, num_unknown: int, s: int, arm: int) -> float:
+    """How likely ``draw_with_unknown`` gives this arm."""
+    look_at(me, unknown, s)
+    rest = urn.rest_of(num_unknown, len(me.turn))
+    if unknown[arm]:
+        return urn.chance(me.turn, unknown, me.turn, False, rest, arm)
+    known = urn.chance(me.turn, unknown, me.turn, False, rest, urn.KNOWN)
+    return known * highest_chance(me.index, me.width, arm)
+
+
+def look_at(me: Any, unknown: Any, s: int) -> None:
+    """Write down the decisions of a stratum, and beliefs by which no unknown arm is best."""
+    for k in range(len(me.turn)):
+        me.turn[k] = me.tried_in[k][s]
+        me.index[k], me.width[k] = me.theta[s][k], me.spread[s][k]
+        if unknown[k]:
+            me.index[k], me.width[k] = -inf, 0.0
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: Any, context: Context) -> None:
@@ -264,7 +299,7 @@ def judge(me: Any, terms: Terms) -> None:
     """Beliefs over all pairs of scales. An arm is known once the agent itself or half of all have released it."""
     me.is_new = 0
     me.num_unknown = 0
-    strata.choose_scales(me.evidence, me.heard, me.chances)
+    me.matters = strata.choose_scales(me.evidence, me.heard, me.chances)
     for k in range(len(me.n)):
         unknown = me.heard[k] == 0 or (me.releases[k] == 0 and me.heard[k] < terms.num_agents // 2)
         me.unknown[k] = unknown
@@ -272,6 +307,7 @@ def judge(me: Any, terms: Terms) -> None:
         for s in range(len(me.due)):
             mean = strata.mean_over_scales(me.means[k][s], me.chances)
             variance = strata.variance_over_scales(me.means[k][s], me.variances[k][s], me.chances, mean)
+            me.error[s][k] = terms.width * radii.deviation(variance)
             if terms.is_capped:
                 variance = min(variance, most_variance(me, terms, k, s))
             me.theta[s][k] = terms.middle + terms.width * mean
@@ -279,10 +315,16 @@ def judge(me: Any, terms: Terms) -> None:
 
 
 def most_variance(me: Any, terms: Terms, arm: int, s: int) -> float:
-    """What the agent's own pulls can still remove: a bonus for more makes a fast agent explore for slow ones."""
-    precision = 0.0
+    """What the agent's own pulls can still remove: a bonus for more makes a fast agent explore for slow ones.
+
+    All of its releases tell of a stratum if strata do not matter, otherwise those of the stratum do.
+    """
+    of_stratum, of_all = 0.0, 0.0
     for r in range(len(me.due)):
-        precision += me.precision[arm][s][r]
+        of_stratum += me.precision[arm][s][r]
+        for q in range(len(me.due)):
+            of_all += me.precision[arm][r][q]
+    precision = me.matters * of_stratum + (1.0 - me.matters) * of_all
     return terms.own_share / precision if precision > 0.0 else inf
 
 
@@ -302,9 +344,10 @@ def margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: Contex
 
 def chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: Context) -> float:
     """From the urn while an arm is unknown; else of Thompson's draws around theta of the stratum."""
+    s = context.stratum
     if me.num_unknown > 0:
-        return any_chance(me.tried, me.unknown, arm)
-    return highest_chance(me.theta[context.stratum], me.spread[context.stratum], arm)
+        return chance_with_unknown(me, me.unknown, me.num_unknown, s, arm)
+    return highest_chance(me.theta[s], me.spread[s], arm)
 
 
 HIERARCHICAL = Page(
@@ -343,17 +386,13 @@ def start_apart(me: Any, terms: Terms) -> None:
 
 
 def decide_apart(me: Any, terms: Terms, seen: Any, now: Now, draws: Any, context: Context) -> int:
-    """An arm that is unknown in the stratum, in turn; else the highest draw."""
-    s, arm = context.stratum, -1
+    """While an arm is unknown in the stratum one from its urn; else the highest draw."""
+    s = context.stratum
     if me.is_new:
         judge_apart(me, terms)
-    for k in range(len(me.n)):
-        if me.cell_unknown[s][k] and (arm < 0 or me.asked[k][s] < me.asked[arm][s]):
-            arm = k
-    if arm < 0:
-        return highest_draw(me.theta[s], me.spread[s], draws)
-    me.asked[arm][s] += 1
-    return arm
+    if me.cells_unknown[s] > 0:
+        return draw_with_unknown(me, me.cell_unknown[s], me.cells_unknown[s], s, draws)
+    return highest_draw(me.theta[s], me.spread[s], draws)
 
 
 def observe_apart(me: Any, terms: Terms, arm: int, reward: float, noise: Any, context: Context) -> None:
@@ -387,6 +426,8 @@ def receive_apart(me: Any, terms: Terms, arm: int, rows: Any, versions: Any) -> 
 def judge_apart(me: Any, terms: Terms) -> None:
     """A cell is known as soon as anybody's release of it is."""
     me.is_new = 0
+    for s in range(len(me.due)):
+        me.cells_unknown[s] = 0
     for k in range(len(me.n)):
         me.unknown[k] = 0
         for s in range(len(me.due)):
@@ -394,8 +435,9 @@ def judge_apart(me: Any, terms: Terms) -> None:
             me.cell_unknown[s][k] = variance == 0.0
             if variance == 0.0:
                 me.unknown[k] = 1
+                me.cells_unknown[s] += 1
             me.theta[s][k] = terms.middle + terms.width * me.means[k][s][0]
-            me.spread[s][k] = terms.width * radii.deviation(variance)
+            me.spread[s][k] = me.error[s][k] = terms.width * radii.deviation(variance)
 
 
 def estimate_apart(me: Any, terms: Terms, seen: Any, arm: int, context: Context) -> float:
@@ -412,6 +454,14 @@ def margin_apart(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: 
     return me.spread[context.stratum][arm]
 
 
+def chance_apart(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: Context) -> float:
+    """From the stratum's urn while an arm is unknown in it; else of Thompson's draws."""
+    s = context.stratum
+    if me.cells_unknown[s] > 0:
+        return chance_with_unknown(me, me.cell_unknown[s], me.cells_unknown[s], s, arm)
+    return highest_chance(me.theta[s], me.spread[s], arm)
+
+
 SEPARATE = HIERARCHICAL._replace(
     start=start_apart,
     decide=decide_apart,
@@ -419,6 +469,7 @@ SEPARATE = HIERARCHICAL._replace(
     receive=receive_apart,
     estimate=estimate_apart,
     margin=margin_apart,
+    chance=chance_apart,
 )
 
 
@@ -436,7 +487,7 @@ def strata_terms(setting: Setting, epsilon: float, first_batch: int, growth: flo
         by_rate=int(by_rate),
         share=0.0 if by_rate else setting.share,
         own_share=setting.sum_of_squares,
-        is_capped=int(not setting.in_step and not by_rate),
+        is_capped=int(not by_rate),
         total=0.0 if by_rate else float(num_agents),
         squares=0.0 if by_rate else setting.sum_of_squares * num_agents * num_agents,
         epsilon=epsilon,

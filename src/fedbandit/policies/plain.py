@@ -14,6 +14,9 @@ from fedbandit.policies.protocol import ARMS, FEATURES, STRATA, Field, Page
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
 
+ENGINE_COUNTS = ("tried", "tried_in", "caught_up")
+"""What is counted of decisions, which no page keeps."""
+
 MAX_COUNT = 2**62
 
 
@@ -141,7 +144,7 @@ def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:
 
 def carried(page: Page) -> Iterator[str]:
     """Fields that mean the same whichever arms there are, and what engines count of decisions."""
-    return (name for name, field in page.knows.items() if field.is_carried or name in ("tried", "caught_up"))
+    return (name for name, field in page.knows.items() if field.is_carried or name in ENGINE_COUNTS)
 
 
 def _is_row(field: Field) -> bool:

@@ -7,7 +7,8 @@ site on lists. A function of a page uses ``math`` and ``fedbandit.rules`` only: 
 ``me`` is what one agent knows (the fields that the page declares), ``terms`` its fixed numbers, ``seen`` what the
 network shows it: a row for each name in ``averaged``, and ``n_max``, the most decisions for each arm by any agent, to
 its knowledge. An engine counts a decision in ``me.tried[arm]`` when it hands it out; its reward may come later.
-When rewards come at once, as in the paper, ``tried`` and the page's own ``n`` are equal.
+When rewards come at once, as in the paper, ``tried`` and the page's own ``n`` are equal. A page that takes strata may
+declare ``tried_in=Count[ARMS, STRATA].transient``: there it counts decisions of each arm in each stratum.
 """
 
 import warnings

@@ -28,6 +28,7 @@ __all__ = [
     "SITE_SCALES",
     "STRATUM_PRIOR",
     "STRATUM_SCALES",
+    "UNLIKELY",
     "VECTORS",
     "add_release",
     "cell_least",
@@ -369,13 +370,16 @@ def variance_over_scales(
 
 # ---------------------------------------------------------------- batches
 
-SMALLER = 9.0
+SMALLER = 4.0
 """How much smaller sums of single cells may be where strata matter than where they do not."""
+
+UNLIKELY = 0.3
+"""Below this probability that strata matter what cells hold is pooled again and again, not only at first."""
 
 DRAWN = 0.9
 """Draws have this part of the posterior's standard deviation: a little narrower loses less, here as elsewhere."""
 
 
 def cell_least(matters: float, first_batch: int) -> float:
-    """A cell with fewer rewards is not released alone when its arm closes: a first batch, a ninth if strata matter."""
+    """The fewest rewards of a cell that is released alone when its arm closes: a first batch, or a quarter of one."""
     return first_batch * SMALLER**-matters

@@ -341,6 +341,8 @@ class DryRun:
     def _pull(self, t: int, i: int, arm: int) -> None:
         """Count the decision, then take its reward."""
         self.known[i]["tried"][arm] += 1
+        if "tried_in" in self.known[i]:
+            self.known[i]["tried_in"][arm][self.stratum[i]] += 1
         self.arm[i] = arm
         if self.page.context == "features":
             self._pull_with_features(t, i, arm)

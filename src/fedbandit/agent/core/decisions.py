@@ -645,9 +645,9 @@ class Decisions:
         n_max: Sequence[int],
     ) -> list[tuple[Choice, Certain | None]]:
         """An arm for each draw, and why it was certain; all of them are counted as tried, or none."""
-        name = self._requests.newest_of(subject) if subject else None
+        name, player = self._requests.newest_of(subject) if subject else None, self._player
         kept = None if name is None else self._stored.decisions[name].arm
-        num_arms = self._player.num_arms if allowed is None else len(allowed)
+        num_arms = player.num_arms if allowed is None else len(allowed)
         chosen: list[tuple[Choice, Certain | None]] = []
         try:
             for draws in drawn:
@@ -655,13 +655,13 @@ class Decisions:
                 if kept is not None and is_kept:
                     one = Choice(kept, 1.0)  # given what is remembered, no other arm was possible
                 else:
-                    one = choice(self._terms, self._player, n_max, draws, allowed, stratum)
+                    one = choice(self._terms, player, n_max, draws, allowed, stratum)
                 kept = one.arm if subject else None
-                self._player.hand_out(one.arm, stratum)
+                player.hand_out(one.arm, stratum)
                 chosen.append((one, _why_certain(one, num_arms, is_kept)))
         except BaseException:
             for one, _ in chosen:
-                self._player.hand_out(one.arm, stratum, -1)
+                player.hand_out(one.arm, stratum, -1)
             raise
         return chosen
 

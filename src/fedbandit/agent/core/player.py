@@ -17,7 +17,6 @@ from fedbandit.policies.protocol import Context, Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid
 from fedbandit.rules.radius import deviation
 from fedbandit.rules.releases import mean_of_heard
-from fedbandit.rules.strata import DRAWN
 from fedbandit.rules.strata_influence import packed
 
 LEAST_ELAPSED = DAY
@@ -45,6 +44,8 @@ class Player:
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
         self.cells = [list[int](self.me.cells[k]) if self.num_strata else [] for k in range(num_arms)]
         """Of each arm its decisions by stratum; empty where the page is told of none."""
+        if "tried_in" in self.page.knows:
+            self.me.tried_in = self.cells
         for decision in stored.decisions.values():
             if decision.is_open:
                 self.hand_out(decision.arm, decision.stratum)
@@ -275,7 +276,7 @@ class Player:
         if self.num_strata and not self.is_unknown(arm):
             if stratum is None:
                 return sum(p * (self.error(arm, s) or 0.0) for s, p in enumerate(self.frequencies))
-            return self._wide(self.me.spread[stratum][arm] / DRAWN)
+            return self._wide(self.me.error[stratum][arm])
         if self.is_unknown(arm) or "sampling" not in self.page.averaged:
             return None
         return self._wide(max(deviation(self.seen.sampling[arm] + self.seen.missing[arm]), self.me.spread[arm]))
