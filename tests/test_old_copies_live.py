@@ -26,6 +26,7 @@ from processes import (
     command,
     decide_and_reward,
     edit,
+    linked,
     read,
     running,
     settle,
@@ -228,8 +229,8 @@ def test_files_that_the_agent_refuses_are_restored_while_it_is_stopped(federatio
 
 
 @contextmanager
-def twin(federation, name, folder):
-    """A second process of a site, with a copy of its folder, on other ports."""
+def twin(federation, name, folder, before=lambda: None):
+    """A second process of a site, with a copy of its folder, on other ports. ``before`` it starts something happens."""
     shutil.copytree(federation.folder / name, folder, copy_function=shutil.copy2)
     (folder / "data").chmod(0o700)
     http, gossip = _free_ports(2)
@@ -238,6 +239,7 @@ def twin(federation, name, folder):
         (rf"127\.0\.0\.1:{federation.http_ports[name]}", f"127.0.0.1:{http}"),
         (rf"127\.0\.0\.1:{federation.gossip_ports[name]}", f"127.0.0.1:{gossip}"),
     )
+    before()
     process = subprocess.Popen([sys.executable, "-m", "fedbandit", "agent", "--config", folder / "site.toml"])
     try:
         yield f"http://127.0.0.1:{http}"
@@ -286,16 +288,20 @@ def test_a_copy_beside_the_original_releases_nothing(federation, has_witness):
 def test_two_processes_that_both_went_on_both_stop_and_the_operator_says_which_one_lives(federation):
     """The runbook: a copy was confirmed by mistake; two bulletins with one number prove it. Stop one, confirm one."""
     federation.stop("a")
-    with twin(federation, "a", federation.folder / "a twin") as other:
+    number = board(federation, "b")["a"][1] + 1
+
+    def original():
         restart(federation, "a")
+        wait_until(lambda: linked(federation, "b", "a"))  # else b might be linked with the copy
+
+    with twin(federation, "a", federation.folder / "a twin", original) as other:
         wait_until(lambda: held_at(other) == "unconfirmed")
-        number = board(federation, "b")["a"][1] + 1
         assert ask(f"{other}/v1/confirm", "POST", {"reason": "the other is stopped"})[0] == 204
         wait_until(
-            lambda: number in [it["number"] for it in ask(f"{other}/v1/state")[1]["members"] if it["name"] == "a"]
+            lambda: any(it["name"] == "a" and it["number"] >= number for it in ask(f"{other}/v1/state")[1]["members"])
         )
         give(federation.url("a"), 1)
-        wait_until(lambda: board(federation, "b")["a"][1] == number)
+        wait_until(lambda: board(federation, "b")["a"][1] >= number)
         federation.kill("a")  # now the other one is linked
         wait_until(lambda: held_at(other) in ("split-brain", "old"), 90)  # it was refused: it dials again later
         wait_until(lambda: [it["name"] for it in state(federation, "b")["members"] if it["conflict"]] == ["a"])
