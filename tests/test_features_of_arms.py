@@ -8,6 +8,7 @@ import pytest
 from fedbandit import OFUL, FedLinear, FedLinUCB, LinUCB, LocalUCB, Problem, Tape, features, replay, simulate
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.layout import setting_of
+from fedbandit.experiments.experiment import ExperimentError, read_experiment
 from fedbandit.simulation.replay import _problem_of
 from fedbandit.world import graph
 from plain_engine import PlainEngine
@@ -174,3 +175,51 @@ def test_bad_worlds_are_refused(change, words):
         Problem.linear(**given)
     with pytest.raises(InvalidArgument, match="shape"):
         features.ball(3, shape="cone")
+
+
+FILE = """
+graph = "path:2"
+horizon = 100
+trials = 2
+[problem]
+rewards = "bernoulli"
+{}
+[[policies]]
+kind = "local_ucb"
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows", "size"),
+    [
+        ('features = "ball:2"\neffect = 0.3\nnum_arms = 3\nredraw = true', 1, 3),
+        ('features = "sphere:2"\nby_arm = true\nnum_arms = 3\ntheta = [0.5, 0.1, 0.1]', 3, 3),
+        ('features = "cube:2"\nconstant = false\ntheta = [[0.0, 0.0], [0.0, 0.0]]\n', 1, 2),
+    ],
+)
+def test_experiment_files_have_features(tmp_path, lines, rows, size):
+    (tmp_path / "x.toml").write_text(FILE.format(lines))
+    if "constant" in lines:
+        (tmp_path / "x.toml").write_text(FILE.format(lines).replace("bernoulli", "gaussian"))
+    problems = read_experiment(tmp_path / "x.toml").problems
+    assert (problems[0].rows_of_features, problems[0].num_features) == (rows, size)
+    assert len(problems) == 1 or not np.array_equal(problems[0].theta, problems[1].theta)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('features = "ball:2"\nnum_arms = 3', r"problem\.theta"),
+        ('features = "cube:2"\neffect = 0.3\nnum_arms = 3', r"problem\.theta"),
+        ('features = "ball:2"\neffect = 0.5\nnum_arms = 3', r"problem\.effect"),
+        ('features = "ball:2"\neffect = 0.3', r"problem\.num_arms"),
+        ("theta = [[0.1]]\nnum_arms = 3", r"problem\.theta"),
+        ('features = "ball:2"\neffect = 0.3\nmeans = [[0.1, 0.2], [0.1, 0.2]]', r"problem\.features"),
+        ('features = "ball:2"\neffect = 0.3\nnum_arms = 3\nstrata = 2', "strata"),
+        ('features = "ball:2"\ntheta = [[0.5, 0, 0], [0.5, 0, 0]]\nredraw = true', r"problem\.theta"),
+    ],
+)
+def test_bad_experiment_files_are_refused(tmp_path, lines, words):
+    (tmp_path / "x.toml").write_text(FILE.format(lines))
+    with pytest.raises(ExperimentError, match=words):
+        read_experiment(tmp_path / "x.toml")
