@@ -4,6 +4,7 @@ import sqlite3
 import time
 import urllib.request
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
@@ -264,7 +265,7 @@ def test_consent_is_asked_once_over_restarts_and_whoever_joins_sees_who_gave_it(
     """A row of four, of which the last joins when all is done; it knows its neighbour alone."""
     links = [("north", "east"), ("east", "south"), ("south", "west")]
     federation = LocalFederation(tmp_path, terms(4), links)
-    present = "north", "east", "south"
+    present, until = ("north", "east", "south"), partial(wait_until, within=60.0)
 
     def do(name, *words):
         ran = CliRunner().invoke(app, ["arm", *words, "-c", str(federation.config(name))])
@@ -283,46 +284,46 @@ def test_consent_is_asked_once_over_restarts_and_whoever_joins_sees_who_gave_it(
             federation.start(name)
         for name in present:
             federation.wait_ready(name)
-        wait_until(lambda: are_level(federation, *present), within=30.0)
+        until(lambda: are_level(federation, *present))
         change(federation, "north", "suspend", "A")
-        wait_until(lambda: everywhere("A", "suspended"))
+        until(lambda: everywhere("A", "suspended"))
         federation.kill("south")
         federation.kill("north")
         restart("north")
         do("north", "resume", "A", *WHY)
         restart("south")
-        wait_until(lambda: everywhere("A", "active"), within=30.0)
+        until(lambda: everywhere("A", "active"))
         assert all(arms(federation, name)["waiting"] == [] for name in present), "nobody was to be asked"
 
         change(federation, "north", "suspend", "B")
-        wait_until(lambda: everywhere("B", "suspended"))
+        until(lambda: everywhere("B", "suspended"))
         do("east", "resume", "B", *WHY)
-        wait_until(lambda: all(len(arms(federation, name)["waiting"]) == 1 for name in ("north", "south")))
+        until(lambda: all(len(arms(federation, name)["waiting"]) == 1 for name in ("north", "south")))
         do("north", "accept", "B")
         federation.kill("north")
         restart("north")
-        wait_until(lambda: everywhere("B", "active"), within=30.0)
+        until(lambda: everywhere("B", "active"))
         assert arms(federation, "south")["waiting"] == [], "whoever had stopped it agrees"
 
         do("north", "add", "new")
-        wait_until(lambda: all(len(arms(federation, name)["waiting"]) == 1 for name in ("east", "south")))
+        until(lambda: all(len(arms(federation, name)["waiting"]) == 1 for name in ("east", "south")))
         do("east", "accept", "new")
         federation.kill("east")
         restart("east")
-        wait_until(lambda: arms(federation, "south")["waiting"][0]["accepted_by"] == ["east"], within=30.0)
+        until(lambda: arms(federation, "south")["waiting"][0]["accepted_by"] == ["east"])
 
         restart("west")
-        wait_until(lambda: arms(federation, "west")["waiting"], within=30.0)
-        wait_until(lambda: arms(federation, "west")["waiting"][0]["not_accepted_by"] == ["south"])
+        until(lambda: arms(federation, "west")["waiting"])
+        until(lambda: arms(federation, "west")["waiting"][0]["not_accepted_by"] == ["south"])
         assert "waiting: " in (said := do("west", "accept", "--unanimous")), "not what some have accepted"
         assert ". Accepted by east; not by south" in said
         assert statuses(federation, "west") == {"A": "active", "B": "active"}, "stops that ended long ago"
         do("south", "accept", "new")
-        wait_until(lambda: arms(federation, "west")["waiting"][0]["not_accepted_by"] == [])
+        until(lambda: arms(federation, "west")["waiting"][0]["not_accepted_by"] == [])
         said = do("west", "list")
         assert said.count("waiting: ") == 1
         assert ". Accepted by all other sites: east, south. To accept: fedbandit arm accept new" in said
-        assert do("west", "accept", "--unanimous").strip() == "accepted: new is active"
+        assert do("west", "accept", "--unanimous").strip() == "accepted: new is active, as at east, north, south"
         federation.kill("west")
         restart("west")
         assert statuses(federation, "west") == {"A": "active", "B": "active", "new": "active"}

@@ -388,22 +388,26 @@ def accept(
     if (name is None) != unanimous:
         raise InvalidArgument("NAME", name, "the name of an arm, or else --unanimous")
     with _agent(config, "arms", _FIRST, token_file) as (_, client):
-        for each in [name] if name is not None else _accepted_elsewhere(client.arms().waiting, retire):
+        found = {name: ""} if name is not None else _accepted_elsewhere(client.arms().waiting, retire)
+        for each, by_whom in found.items():
             seen = client.accept_arm(each, retire, reason)
             status = next((it.status for it in seen.arms if it.name == each), "not there")
-            typer.echo(f"accepted: {each} is {status}")
+            typer.echo(f"accepted: {each} is {status}{by_whom}")
         for it in client.arms().waiting if unanimous else ():
             typer.echo(f"waiting: {_told(it)}{_consent(it)}")
 
 
-def _accepted_elsewhere(waiting: "list[ArmChangeBody]", retire: bool) -> list[str]:
-    """The arms of which all that waits has been accepted by every other site."""
-    asked = [it for it in waiting if retire or it.change != "retire"]
-    return [
-        arm
-        for arm in dict.fromkeys(it.arm for it in asked)
-        if not any(it.not_accepted_by for it in asked if it.arm == arm)
-    ]
+def _accepted_elsewhere(waiting: "list[ArmChangeBody]", retire: bool) -> dict[str, str]:
+    """The arms of which all that waits has been accepted by every other site, and by which."""
+    asked: dict[str, list[ArmChangeBody]] = {}
+    for it in waiting:
+        if retire or it.change != "retire":
+            asked.setdefault(it.arm, []).append(it)
+    agreed = {arm: changes for arm, changes in asked.items() if not any(it.not_accepted_by for it in changes)}
+    return {
+        arm: f", as at {', '.join(sorted({site for it in changes for site in (it.by, *it.accepted_by)}))}"
+        for arm, changes in agreed.items()
+    }
 
 
 def _levels(said: list[str] | None) -> dict[str, str] | None:
