@@ -122,7 +122,8 @@ class HighestSite(Site):
         page = self._player._own.page
 
         def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
-            page.observe(me, terms, arm, reward + (reward == terms.width), noise)
+            me.total[arm] += reward == GRID  # the page clamps what it is given
+            page.observe(me, terms, arm, reward, noise)
 
         self._player._own.page = page._replace(observe=observe)
 

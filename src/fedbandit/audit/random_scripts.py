@@ -121,7 +121,7 @@ def _terms(policy: str, epsilon: float, dice: Dice) -> Federation:
         index = "thompson"
     is_proved = index == "ucb" and not window and not shares and dice.chance(0.5)  # a default would move the mean
     radius: Literal["calibrated", "proved"] = "proved" if is_proved else "calibrated"
-    size, growth = dice.pick(2, 1, 3), dice.pick(1.5, 1.1, 2.0, None)
+    size, growth = dice.pick(2, 3, 4) if is_told else dice.pick(2, 1, 3), dice.pick(1.5, 1.1, 2.0, None)
     counts: Counts = "sites" if is_proved else dice.pick("sites", "patients")
     if counts == "patients":
         common |= {"largest_share": dice.pick(0.5, 0.9), "max_decisions_per_day": dice.pick(None, 100.0)}
@@ -149,7 +149,8 @@ class _World:
 
     * ``unit``: seconds, by which times are measured
     * ``focus``: the arm that comes most
-    * ``asked``: requests with a key, which may be asked again; ``added``: arms that the operator adds
+    * ``asked``: requests with a key, which may be asked again; ``stopped``: what the operator may take back;
+      ``added``: arms that he adds
     """
 
     terms: Federation
@@ -158,6 +159,7 @@ class _World:
     members: tuple[str, ...]
     focus: int
     asked: list[Decide] = field(default_factory=list[Decide])
+    stopped: list[ChangeArm] = field(default_factory=list[ChangeArm])
     added: int = 0
 
     @property
@@ -171,7 +173,7 @@ class _World:
     def arm(self, dice: Dice) -> str:
         """One of the terms, or a new one."""
         arms = self.terms.arms
-        return dice.pick(arms[self.focus], arms[self.focus], *arms, "new", "newer")
+        return dice.pick(*3 * (arms[self.focus],), *arms, "new", "newer")
 
 
 _Maker = Callable[[_World, Dice], Event]
@@ -193,6 +195,7 @@ class Theme:
     * ``delicate``: decisions of which one is changed, where there are any
     * ``sure``: the share of changes from one end of the range to the other, or to nothing
     * ``requests``: of all events
+    * ``plots``: what happens in this order, besides: one of them
     """
 
     name: str
@@ -211,10 +214,19 @@ class Theme:
     requests: float = 0.6
     changes: int = CHANGES
     history: float = 0.1
+    plots: tuple[tuple[_Maker, ...], ...] = ()
 
 
 def _has_window(terms: Federation) -> bool:
     return terms.reward_window > 0.0
+
+
+def _has_none(terms: Federation) -> bool:
+    return not terms.reward_window
+
+
+def _has_strata_at_once(terms: Federation) -> bool:
+    return terms.num_strata > 0 and not terms.reward_window
 
 
 def _places_of(script: Script) -> list[_Place]:
@@ -307,16 +319,25 @@ def _die(_: _World, dice: Dice) -> Event:
 
 
 def _change_arm(world: _World, dice: Dice) -> Event:
-    it = ChangeArm(
-        0.0,
-        dice.pick("suspend", "suspend", "resume", "resume", "add", "add", "retire"),
-        world.arm(dice),
-        dice.pick("a rash", "a rash", ""),
-        _levels(world, dice),
-    )
-    if it.kind == "add" and world.added < 2:
+    if world.stopped and dice.chance(0.6):
+        return replace(world.stopped.pop(), kind="resume")
+    kind: ChangeKind = dice.pick("suspend", "suspend", "suspend", "resume", "add", "add", "retire")
+    arm, reason = world.arm(dice), dice.pick("a rash", "a rash", "a rash", "")
+    it = ChangeArm(0.0, kind, arm, reason, _levels(world, dice) if kind in ("suspend", "resume") else ())
+    if kind == "suspend":
+        world.stopped.append(it)
+    if kind == "add" and world.added < 2:
         it = replace(it, arm=("new", "newer")[world.added])
         world.added += 1
+    return it
+
+
+def _stop(world: _World, dice: Dice) -> Event:
+    """The arm that comes most is suspended, and resumed."""
+    if world.stopped:
+        return replace(world.stopped.pop(), kind="resume")
+    it = ChangeArm(0.0, "suspend", world.terms.arms[world.focus], "a rash", _levels(world, dice))
+    world.stopped.append(it)
     return it
 
 
@@ -452,6 +473,32 @@ def _usual_second(terms: Federation, dice: Dice) -> float:
     return {"variance": (0.05 * GRID) ** 2, "precision": dice.pick(40.0, 400.0)}.get(name, 1.0)
 
 
+def _say_changes(world: _World, dice: Dice) -> Say:
+    """A bulletin with changes of the arms that come most."""
+    names = (world.terms.arms[world.focus], dice.pick(*world.terms.arms), "new")
+    changes = tuple(_changed_by_others(world, dice, name) for name in dice.pick(names, names[:1], names[:2], names[2:]))
+    return replace(_say(world, dice), is_foreign=False, changes=changes)
+
+
+def _changed_by_others(world: _World, dice: Dice, name: str) -> tuple[ChangeKind, str, tuple[int, ...]]:
+    if name == "new":
+        return "add", name, ()
+    kind: ChangeKind = dice.pick("suspend", "suspend", "resume", "resume", "retire")
+    return kind, name, () if kind == "retire" else _strata(world, dice)
+
+
+def _accept_all(_: _World, dice: Dice) -> Event:
+    return AcceptFrom(0.0, None)
+
+
+def _bad_news(world: _World, dice: Dice) -> Say:
+    """The first arm is by far the best, and many rewards say so."""
+    rows = [
+        _row(world.terms, 0.95 if arm == 0 else 0.05, (0.002 * GRID) ** 2, 20) for arm in range(world.terms.num_arms)
+    ]
+    return Say(0.0, _member(world, dice), tuple((row, 20, 20_000, 20_000, 0) for row in rows))
+
+
 ANYTHING: tuple[_Maker, ...] = (
     *(_cancel, _send_kept, _restart, _say, _expire, _die, _change_arm, _jump, _exclude, _exchange, _lose_disk),
     *(_copy_disk, _put_back, _twin, _restore, _confirm, _pause, _claim, _dismiss, _accept_arm, _accept_from),
@@ -477,6 +524,39 @@ THEMES = (
         delicate=_beyond(_BY_DISK),
     ),
     Theme(
+        "an old file",
+        (_exchange,),
+        late=0.2,
+        bulk=0.0,
+        delicate=_beyond(_BY_DISK),
+        requests=0.9,
+        plots=(
+            (_copy_disk, _put_back, _restore),
+            (_copy_disk, _put_back, _restore, _restore),
+            (_copy_disk, _put_back, _confirm, _restore),
+            (_twin, _restore),
+            (_twin, _confirm),
+            (_twin, _restart, _restore),
+            (_pause, _twin, _restore),
+        ),
+    ),
+    Theme(
+        "claims",
+        (_exchange, _link),
+        late=0.2,
+        delicate=_first,
+        requests=0.85,
+        plots=((_claim, _dismiss), (_claim, _restart, _dismiss), (_claim, _twin, _dismiss), (_claim, _claim, _link)),
+    ),
+    Theme(
+        "consent",
+        (_say_changes, _accept_arm),
+        late=0.2,
+        delicate=_first,
+        requests=0.7,
+        plots=((_say_changes, _accept_arm), (_stop, _say_changes, _accept_all), (_say_changes, _accept_all, _stop)),
+    ),
+    Theme(
         "what guards releases",
         (_exchange, _exchange, _claim, _dismiss, _pause, _twin, _link),
         board=0.6,
@@ -485,7 +565,8 @@ THEMES = (
         sure=0.7,
     ),
     Theme("pauses", (_pause, _exchange, _exchange, _exchange), late=0.2, delicate=_beyond(Pause), requests=0.5),
-    Theme("members", (_say, _exclude, _exchange, _refuse, _exclude), board=0.9, late=0.2, delicate=_before(Exclude)),
+    Theme("members", (_say, _exchange, _refuse), board=0.9, late=0.2),
+    Theme("some do not count", (_exclude,), _has_none, board=1.0, late=0.0, delicate=_before(Exclude)),
     Theme(
         "their bulletins",
         (_say, _exchange, _save_board, _restart),
@@ -493,18 +574,30 @@ THEMES = (
         delicate=_before((Exchange, SaveBoard)),
         sure=0.7,
     ),
+    Theme("arms stop", (_stop,), _has_none, free=0.1, many=0.1, late=0.0, delicate=_before(ChangeArm), requests=0.65),
     Theme(
         "arms change",
-        (_change_arm, _change_arm, _accept_arm, _accept_from, _say),
+        (*3 * (_change_arm,), _accept_arm, _accept_from, _say),
         late=0.2,
+        requests=0.5,
         delicate=_before(ChangeArm),
     ),
     Theme("time", (_jump, _expire), _has_window, late=0.9),
     Theme("forgetting", (_expire,), late=0.4, delicate=_first, sure=0.6),
     Theme("viewers", (_view,), requests=0.8),
-    Theme("guardrails", (_say,), lambda it: it.guardrails is not None, free=0.7, board=0.8, late=0.2, sure=0.8),
+    Theme(
+        "guardrails",
+        (_say,),
+        lambda it: it.guardrails is not None,
+        free=0.7,
+        board=0.6,
+        late=0.2,
+        sure=0.8,
+        plots=((), (), (_bad_news,), (_bad_news, _stop, _stop)),
+    ),
     Theme("patients count", (_say, _jump), lambda it: it.counted == "patients", changes=12, sure=0.1),
     Theme("strata", (_say, _restart), lambda it: it.num_strata > 0, free=0.5, board=0.4, late=0.3),
+    Theme("strata at once", (_say,), _has_strata_at_once, free=0.1, late=0.0, delicate=_first, requests=0.85),
     Theme("contexts", (_say,), lambda it: it.context is not None, free=0.6, board=0.6, delicate=_first),
     Theme("history", (_restart, _exchange), history=1.0),
 )
@@ -547,10 +640,14 @@ def _events(world: _World, dice: Dice) -> list[Event]:
     if dice.chance(theme.board):
         at = dice.pick(0.0, 0.1, 0.5) * world.unit
         events += [replace(_honest(world, dice, it), at=at) for it in world.members]
-    for _ in range(dice.pick(6, 10, 15, 20, 30)):
+    length, plot = dice.pick(6, 10, 15, 20, 30), dice.pick(*theme.plots) if theme.plots else ()
+    turns = {length * (k + 1) // (len(plot) + 1): maker for k, maker in enumerate(plot)}
+    for number in range(length):
         at += _gap(world, dice)
-        if dice.chance(theme.requests):
-            event: Event = _decide(world, dice)
+        if number in turns:
+            event: Event = turns[number](world, dice)
+        elif dice.chance(theme.requests):
+            event = _decide(world, dice)
         else:
             event = dice.pick(*(theme.makers if theme.makers and dice.chance(0.8) else ANYTHING))(world, dice)
         if isinstance(event, Cancel) and events:  # mostly before the reward

@@ -40,7 +40,7 @@ NOISE_RUNS, FEWEST_RUNS = 1_000, 100  # of a site with eight releases
 MINUTES = 1.5
 """How long an audit takes on two cores, unless somebody asks for more."""
 
-MEASURED = 0.4
+MEASURED = 0.5
 """The share of that time for what measures."""
 
 SLICE = 5.0  # seconds of random scripts, after which progress shows
@@ -275,18 +275,19 @@ def run_jobs(
     seconds.
     """
     budget = 60.0 * minutes * PROCESSES
-    each = MEASURED * budget / max(1, len(jobs))
-    waiting: list[tuple[int, AuditJob]] = [(k, replace(job, seconds=each)) for k, job in enumerate(jobs)]
+    waiting = [*enumerate(jobs)]
     places = range(len(jobs), len(jobs) + len(proofs))
     played: dict[int, list[AuditRow]] = {place: [] for place in range(len(jobs) + len(proofs))}
     spent: dict[int, float] = {}  # by each process, its start counted
     slices = 0
 
-    def next_job(running: int) -> tuple[int, AuditJob] | None:
+    def next_job(allotted: float) -> tuple[int, AuditJob] | None:
         nonlocal slices
-        if waiting:
-            return waiting.pop(0)
-        left = budget - sum(spent.values()) - running * SLICE
+        used = sum(spent.values()) + allotted
+        if waiting:  # what one part leaves of its share is for those that follow
+            place, job = waiting.pop(0)
+            return place, replace(job, seconds=max(0.0, MEASURED * budget - used) / (len(waiting) + 1))
+        left = budget - used
         for _ in proofs:
             place, number = places[slices % len(proofs)], slices // len(proofs)
             slices += 1
@@ -297,15 +298,18 @@ def run_jobs(
         return None
 
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
-        running: dict[Future[tuple[AuditRow, int, float]], int] = {}
+        running: dict[Future[tuple[AuditRow, int, float]], tuple[int, AuditJob]] = {}
         while True:
-            while len(running) < PROCESSES and (job := next_job(len(running))) is not None:
-                running[pool.submit(_run_in_process, job[1])] = job[0]
+            while len(running) < PROCESSES:
+                job = next_job(sum(it.seconds for _, it in running.values()))
+                if job is None:
+                    break
+                running[pool.submit(_run_in_process, job[1])] = job
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 row, process, seconds = future.result()
-                played[running.pop(future)].append(row)
+                played[running.pop(future)[0]].append(row)
                 spent[process] = seconds
             if on_progress is not None:
                 on_progress(round(min(sum(spent.values()), budget)), round(budget))
