@@ -2,7 +2,7 @@
 
     python benchmarks/features.py FILE           # play what FILE does not hold yet, and add it; stop and go on at will
     python benchmarks/features.py FILE --write   # write the table of docs/context.md from FILE
-    python benchmarks/features.py --speed        # agent-pulls per second beside FedBatch, in one run, on one core
+    python benchmarks/features.py --speed        # agent-pulls per second of CPU time beside FedBatch, in one run
 
 Ten sites on a path, one edge per round, four arms, rewards 0 or 1: the worlds of ``fedbandit.planning.break_even``.
 """
@@ -68,13 +68,13 @@ def write(file: Path) -> None:
 
 
 def speed() -> None:
-    """Agent-pulls per second on one core: FedLinear with the constant and four features, and FedBatch."""
+    """Agent-pulls per second of CPU time, in one thread: FedLinear, the constant and four features, and FedBatch."""
     worlds = [world_with_features(10, 4, 4, 0.3, "path:10", (0, 0))]
     for _ in range(2):  # the first time is compiled
         for policy in (FedBatch(1.0), FedLinear(1.0), FedLinear(1.0, protects="record")):
-            began = time.perf_counter()
+            began = time.process_time()
             simulate(worlds, policy, 200_000, 1, threads=1, checkpoints=[200_000])
-            print(f"{2.0e6 / (time.perf_counter() - began):12,.0f} / s  {policy.label}")
+            print(f"{2.0e6 / (time.process_time() - began):12,.0f} / s  {policy.label}", flush=True)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,39 @@ def test_open_bandit_data_name_what_to_install(monkeypatch):
         datasets.open_bandit()
 
 
+def test_a_fitted_world_has_the_slopes_of_its_table():
+    """2,000 rows of each agent and arm from a known model: theta is found within 5.5 standard errors and the ridge."""
+    import pandas as pd
+
+    source = np.random.default_rng(4)
+    slopes, rows = {"a": 0.5, "b": -0.5}, []
+    for agent, base in (("north", 0.45), ("south", 0.55)):
+        for arm, slope in slopes.items():
+            x = source.uniform(-1, 1, 2000)
+            y = source.random(2000) < base + 0.3 * slope * x
+            rows += [(agent, arm, int(r), v) for r, v in zip(y, x, strict=True)]
+    table = pd.DataFrame(rows, columns=["agent", "arm", "reward", "score"]).sample(frac=1.0, random_state=1)
+    problem = datasets.fitted(table, {"score": (-1, 1)}, gossip="releases")
+    expected = [[[0.45, 0.15], [0.45, -0.15]], [[0.55, 0.15], [0.55, -0.15]]]
+    np.testing.assert_allclose(problem.theta, expected, atol=5.5 * 0.5 * 3**0.5 / 2000**0.5 + 0.01)
+    assert problem.num_features == 2
+    with pytest.raises(InvalidArgument, match="0 or 1"):
+        datasets.fitted(table.assign(reward=0.5), {"score": (-1, 1)})
+    with pytest.raises(InvalidArgument, match="age"):
+        datasets.fitted(table, {"age": (0, 1)})
+
+
+def test_a_fitted_trial_keeps_the_means_of_its_hospitals():
+    """Within what the ridge moves; and every row's mean is a chance, also where a hospital has one of an arm."""
+    problem, table = datasets.fitted("indo_rct", {"age": (18, 90)}), datasets.load("indo_rct")
+    assert problem.num_agents == table["agent"].nunique()
+    low, high = problem.features.extremes(problem.theta)
+    assert 0.0099 < low.min() < high.max() < 0.9901
+    recorded = table.groupby(["agent", "arm"])["reward"].mean().unstack().to_numpy()
+    large = table.groupby("agent").size().to_numpy() > 100
+    np.testing.assert_allclose(problem.means[large], recorded[large], atol=0.06)
+
+
 @needs_lifelines
 def test_columns_may_be_features():
     found = features.rows(datasets.load("actg175"), {"age": (12, 80), "cd40": (0, 1200)})

