@@ -77,29 +77,42 @@ def main() -> None:
             rotating, urn = regret(name, policies, part)
             said = f"{cell(rotating)} | {cell(urn)} | {pair(urn - rotating)} |"
             print(f"| {name} | {index} | {said}", flush=True)
-    print(f"\n| | {' | '.join(f'least_share {share:g}' for share in SHARES)} |\n{'|---' * (1 + len(SHARES))}|")
+    headings = [*(f"`least_share` {share:g}" for share in SHARES), "all arms alike"]
+    print(f"\n| | {' | '.join(headings)} |\n{'|---' * (1 + len(headings))}|")
     for name in SETTINGS:
         given = [share for share in SHARES if share * SETTINGS[name][1] < 1.0]
         cells = [
             cell(regret(name, {"urn": FedBatch(1.0)}, part, Shares(least_share=share) if share else None)[0])
             for share in given
         ] + ["not possible"] * (len(SHARES) - len(given))
+        cells.append(f"{np.mean([alike(it, SETTINGS[name][2]) for it in instances(name, part)]):.0f}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def regret(name: str, policies: dict[str, Any], part: int, shares: Shares | None = None) -> NDArray[np.float64]:
     """Per site: [policy, instance]."""
-    sites, arms, horizon, count, late = SETTINGS[name]
-    count //= part
-    problems = [
-        Problem.random(sites, arms, "ring" if sites > 2 else "path", seed=7000 + i, rewards="bernoulli", **late)
-        for i in range(count)
-    ]
+    horizon, problems = SETTINGS[name][2], instances(name, part)
+    count = len(problems)
     options = {} if shares is None else {"shares": shares}
     found = simulate(
         problems, policies, horizon=horizon, trials=count, seed=9, checkpoints=[horizon], **options
     ).dataset.regret
     return found.mean("agent").values.reshape(len(policies), count)
+
+
+def instances(name: str, part: int) -> list[Problem]:
+    """The problems of a setting, or a part of them."""
+    sites, arms, _, count, late = SETTINGS[name]
+    links = "ring" if sites > 2 else "path"
+    return [
+        Problem.random(sites, arms, links, seed=7000 + i, rewards="bernoulli", **late) for i in range(count // part)
+    ]
+
+
+def alike(problem: Problem, horizon: int) -> float:
+    """The regret of giving all arms alike often, per site."""
+    means = np.asarray(problem.means).mean(axis=0)
+    return float(horizon * (means.max() - means.mean()))
 
 
 def cell(found: NDArray[np.float64]) -> str:
