@@ -446,7 +446,7 @@ def test_a_broken_promise_exits_with_1():
         (["--policy", "gossip_ucb"], "policy must be fed_batch or fed_ucb"),
         (["--epsilon", "-1"], "--epsilon must be a number above 0 and at most 15"),
         (["--epsilon", "inf"], "--epsilon must be a number above 0 and at most 15"),
-        (["--epsilon", "8"], "samples must be at least 99618, not 4000. Fewer cannot contradict epsilon 8."),
+        (["--epsilon", "8"], "samples must be at least 100816, not 4000. Fewer cannot contradict epsilon 8."),
         (["--samples", "0"], "samples must be a whole number"),
         (["--policy", "fed_batch", "--paper"], "paper must be given with fed_ucb"),
         (["--minutes", "-1"], "--minutes must be a number above 0"),
