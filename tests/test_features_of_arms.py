@@ -1,6 +1,6 @@
 """Arms with features of their own and one theta for all: the world, OFUL and FedLinUCB word for word, refusals."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,6 +9,8 @@ from fedbandit import OFUL, FedLinear, FedLinUCB, LinUCB, LocalUCB, Problem, Tap
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.layout import setting_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment
+from fedbandit.policies.protocol import ARMS as ARMS_LENGTH
+from fedbandit.policies.protocol import FEATURES, Fields, Number
 from fedbandit.simulation.replay import _problem_of
 from fedbandit.world import graph
 from plain_engine import PlainEngine
@@ -141,6 +143,29 @@ def test_they_play_word_for_word(policy):
 
 
 # ---------------------------------------------------------------- refused in words
+
+
+def first_feature(me, terms, arm, reward, noise, context):
+    """A page that takes the row of all arms for one."""
+    for c in range(len(context.features)):
+        me.slopes[arm][c] += reward * context.features[c]
+
+
+@dataclass(frozen=True)
+class OneRow:
+    def page(self):
+        page = OFUL().page()
+        knows = Fields(slopes=Number[ARMS_LENGTH, FEATURES], **{k: v for k, v in page.knows.items() if k != "tried"})
+        return page._replace(knows=knows, observe=first_feature)
+
+    def terms(self, setting):
+        return OFUL().terms(setting)
+
+
+def test_a_page_that_takes_all_rows_for_one_is_refused():
+    """It would read and write behind its own row, in compiled code wherever that is."""
+    with pytest.raises(ValueError, match="beyond its row"):
+        simulate(world(), OneRow(), 10, 1)
 
 
 def test_policies_say_what_features_they_take():

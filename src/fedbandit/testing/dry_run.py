@@ -533,10 +533,12 @@ def even_script(setting: Setting) -> Script:
         return setting.low + (setting.high - setting.low) * u if setting.has_range else k + normal.inv_cdf(u)
 
     def features(d: int, i: int) -> tuple[float, ...]:
-        """With a norm of at most the declared one."""
+        """With a norm of at most the declared one, of each row if arms have rows of their own."""
         longest, size = sqrt(max(setting.norm**2 - setting.has_constant, 0.0)), max(setting.num_features - 1, 1)
-        row = [(2.0 * spread(d, i, c, 11) - 1.0) * longest / sqrt(size) for c in range(setting.num_features)]
-        return (1.0, *row[1:]) if setting.has_constant and row else tuple(row)
+        length = setting.num_features * setting.rows_of_features
+        row = [(2.0 * spread(d, i, c, 11) - 1.0) * longest / sqrt(size) for c in range(length)]
+        is_constant = [setting.has_constant and c % max(setting.num_features, 1) == 0 for c in range(length)]
+        return tuple(1.0 if fixed else x for fixed, x in zip(is_constant, row, strict=True))
 
     return Script(
         reward=reward,
@@ -545,7 +547,8 @@ def even_script(setting: Setting) -> Script:
         noise=lambda end, i, k: normal.inv_cdf(spread(end, i, k, 5)),
         stratum=lambda d, i: int(spread(d, i, 3) * max(setting.num_strata, 1)),
         features=features,
-        average=tuple(float(setting.has_constant and c == 0) for c in range(setting.num_features)),
+        average=setting.rows_of_features
+        * tuple(float(setting.has_constant and c == 0) for c in range(setting.num_features)),
     )
 
 
