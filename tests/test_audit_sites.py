@@ -201,6 +201,7 @@ def test_scripts_have_every_event_and_every_choice_in_it():
 
 SAID_BY_MEMBERS = {
     *("federation", "site", "incarnation", "number", "at", "decisions", "arms", "changes", "receipts", "accepted"),
+    "evaluation",
     *("run", "opened", "answers", "software"),  # the site's own: a script restarts, restores and confirms it
 }
 

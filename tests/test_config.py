@@ -184,7 +184,7 @@ def outcome(call):
             [
                 "unknown key 'federation.max_agent'. Did you mean 'max_agents'? "
                 "Known: name, max_agents, arms, rewards, reward_window, default_reward, counts, "
-                "max_decisions_per_day, largest_share, shares, guardrails, context, words, plan, policy",
+                "max_decisions_per_day, largest_share, shares, guardrails, context, evaluation, words, plan, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),

@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 
 from fedbandit import FedBatch, InvalidArgument, Shares
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.process.terms_file import FederationSection, read_terms
 from fedbandit.cli import app
 from fedbandit.evaluation import Log, LogError, LoggedDecision, by_stratum, evaluate, read_log, target
 from fedbandit.evaluation.estimates import usable
@@ -519,7 +521,12 @@ def test_the_page_runs_as_printed(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log.jsonl").write_text(golden.SITE_LOG.read_text())
-    block, by_age = of("toml", *({it.page for it in of("toml")} - {"evaluate.md"}))
+    block, by_age, of_terms = of("toml", *({it.page for it in of("toml")} - {"evaluate.md"}))
+    section = {"name": "t", "arms": ["insulin", "metformin"], "rewards": [0.0, 1.0]}
+    section |= tomllib.loads(of_terms.text)["federation"]
+    found, mistakes = read_terms(FederationSection(**section), "", tmp_path)
+    assert not mistakes
+    assert [it.name for it in found.evaluation.policies] == ["always insulin", "by age"]
     (tmp_path / "by_age.toml").write_text(by_age.text)
     assert target("by_age.toml", ("insulin", "metformin"), {"age": ("over 65",)}).given == (0, 1)
     (tmp_path / "mixed.toml").write_text(block.text)

@@ -25,6 +25,7 @@ ROOMS = {
     "policies": ["policies"],
     "testing": ["testing"],  # what simulator and site check of a policy from outside
     "theory": ["theory"],  # after the policies, which say how long a horizon may be
+    "evaluation": ["evaluation"],  # of logs, and of sums of sites; without the simulator's packages
     # A live site stands below the simulator: so it cannot import it, and starts without NumPy and Numba.
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
@@ -41,7 +42,6 @@ ROOMS = {
     "engine": ["engine"],  # a round, compiled
     "simulation": ["simulation"],
     "planning": ["planning"],
-    "evaluation": ["evaluation"],  # of logs; runs at a site, without the simulator's packages
     "testing.own_policy": ["testing.own_policy"],  # plays it compiled
     "experiments": ["experiments"],
     "audit": ["audit"],  # attacks the simulator and the site

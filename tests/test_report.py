@@ -113,7 +113,7 @@ def test_a_stop_that_was_resumed_misses_nobody():
 def test_numbers_in_the_tables_are_those_of_the_page():
     facts = facts_of(played(words=WORDS))
     tables = {name: list(csv.DictReader(StringIO(text))) for name, text in tables_of(facts).items()}
-    assert set(tables) == {"sites.csv", "evidence.csv", "history.csv", "changes.csv"}
+    assert set(tables) == {"sites.csv", "evidence.csv", "history.csv", "changes.csv", "policies.csv"}
     assert sum(int(it["patients"]) for it in tables["sites.csv"]) == 600
     for it in facts.evidence.arms:
         of_arm = [each for each in tables["sites.csv"] if each["arm"] == it.arm]

@@ -25,12 +25,13 @@ from cryptography.x509.oid import NameOID
 
 from fedbandit.agent.core.arms import ArmChange, ArmChanged, marked, receipts_of
 from fedbandit.agent.core.board import Board, Version
-from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
+from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, EvaluationEntry, Signed
 from fedbandit.agent.core.decisions import Expired, Retention, SiteDraws
 from fedbandit.agent.core.evidence import evidence_of, reference_of
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
     DecisionRecord,
+    EvaluationReleased,
     HistoryEntered,
     Record,
     Refused,
@@ -45,9 +46,11 @@ from fedbandit.agent.core.trail import UNSAID
 from fedbandit.agent.http.metrics import Metrics
 from fedbandit.agent.http.snapshot import arms_body, member_body, site_state
 from fedbandit.audit import scripts as words
+from fedbandit.audit.hidden_sums import HiddenSums
 from fedbandit.audit.scripts import Event, Report, Script
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.noise import GRID, NoiseSource, to_grid
+from fedbandit.rules.evaluation_sums import PolicySums
 from fedbandit.testing.memory_network import Crash, Crashed, MemoryJournal
 
 VICTIM, EPOCH = "victim", 1
@@ -135,6 +138,7 @@ class Run:
         self.saw_cancel: dict[int, bool] = {}
         self.draws: list[float] = []
         self.intervals: dict[int, list[Owner]] = {}
+        self.sums = HiddenSums(script.terms)
         self._counted: dict[int, int] = {}
         self._untold: set[int] = set()  # decisions whose first reward is on its way
         self._numbers: dict[str, int] = {}
@@ -289,6 +293,7 @@ class Run:
                 self.requested.append((number, position))
                 self._numbers[decision.id] = len(self.decisions)
                 self._strata[len(self.decisions)] = decision.stratum
+                self.sums.made(len(self.decisions), decision)
                 self._waiting[decision.arm].append(len(self.decisions))
                 for report in event.entries[position]:
                     self._reports += 1
@@ -319,6 +324,7 @@ class Run:
         except (Refused, InvalidArgument) as refusal:
             self._note("refusal", ("cancelled", number, type(refusal).__name__, str(refusal)))
             return
+        self.sums.cancelled(number)
         self._note("cancelled", number)
 
     def _say(self, event: words.Say) -> None:
@@ -517,7 +523,7 @@ class Run:
         for it in told:
             self._note("trail", it)
         self._account(step.records)
-        if any(isinstance(record, Released | ArmChanged | Renewed) for record in step.records):
+        if any(isinstance(record, Released | EvaluationReleased | ArmChanged | Renewed) for record in step.records):
             self._publish()
         return step.result
 
@@ -558,7 +564,9 @@ class Run:
         owners = [] if base is None else base.intervals.get(number, [])
         if base is None:
             return 0
-        return sum(
+        changed = "decision", self.changed, 0
+        moved = base.sums.moved(number, self.changed, self.steps_of(changed), base.steps_of(changed))
+        return moved + sum(
             base.steps_of(it) - self.steps_of(it) for it in owners if it[0] == "history" or it[1] == self.changed
         )
 
@@ -573,6 +581,7 @@ class Run:
 
     def _begin_again(self, stored: Stored) -> None:
         """A site has been opened, or has begun a new incarnation: what it knows is what its file says."""
+        self.sums.begin_again(stored, self._numbers)
         self._waiting = [deque[int]() for _ in self.site.arms.names]
         for it in stored.decisions.values():
             number = self._numbers.get(it.id)
@@ -634,6 +643,7 @@ class Run:
                 for owner in self._pulls[arm, level if self._script.terms.num_strata else None][first - 1 : last]
             )
             self.intervals[number] = [it for it in owners if it is not None]
+        self.sums.account(records, drawn)
         self._released = self._released_now()
 
     def _observe(self, arm: int, history: Mapping[int, int], counts: Mapping[_Column, int]) -> None:
@@ -725,6 +735,7 @@ class _Member:
             millis,
             decisions=sum(it.decisions for it in entries),
             arms=entries,
+            evaluation=_evaluation_of(terms, event),
             changes=tuple(sorted(self._changes, key=lambda it: it.order)),
             receipts={VICTIM: own[-1]} if own else {},
             accepted={VICTIM: marked(theirs, {it.id for it in theirs})} if own else {},
@@ -735,6 +746,13 @@ class _Member:
     def _changes_of(self, site: str) -> tuple[ArmChange, ...]:
         held = self.board.held(site)
         return () if held is None else held.bulletin.changes
+
+
+def _evaluation_of(terms: Federation, event: words.Say) -> EvaluationEntry:
+    """What a member says of other policies: something else with each bulletin."""
+    rows = 0 if terms.evaluation is None else terms.evaluation.num_rows
+    said = PolicySums(10 + event.skips, 9.5, 11.25, float(len(event.changes)))
+    return EvaluationEntry(min(rows, 1), (said,) * rows)
 
 
 _FIRST: dict[str, dict[tuple[int, int], int]] = {}

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from fedbandit.agent.core.arms import ChangeKind
 from fedbandit.agent.core.context import Factor, Factors
 from fedbandit.agent.core.decisions import Request, SiteDraws
+from fedbandit.agent.core.evaluation import EvaluatedPolicy, Evaluation, OtherShares
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.core.history import History, PastRewards
@@ -114,6 +115,7 @@ def _terms(policy: str, epsilon: float, dice: Dice) -> Federation:
     }
     if policy == "fed_ucb":
         horizon, most = dice.pick(7, 3, 10, 14), dice.pick(100, 3)
+        common["evaluation"], epsilon = _evaluation(dice, factors, epsilon)
         return Federation("audit", arms, low, high, FedUCB(epsilon, horizon=horizon), max_agents=most, **common)
     is_told = factors is not None and dice.chance(0.6)
     index: Index = "thompson" if is_told else dice.pick("thompson", "ucb", "kl")
@@ -128,6 +130,8 @@ def _terms(policy: str, epsilon: float, dice: Dice) -> Federation:
     sigma = None if is_proved or is_told else dice.pick(None, None, 0.2)
     if dice.chance(0.25) and sigma is None and not is_told:
         common["guardrails"] = Guardrails("a", dice.pick(0.0, 0.1) * (high - low))
+    most = dice.pick(100, 3, 1)
+    common["evaluation"], epsilon = _evaluation(dice, factors, epsilon)
     chosen = FedBatch(
         epsilon,
         index=index,
@@ -137,7 +141,20 @@ def _terms(policy: str, epsilon: float, dice: Dice) -> Federation:
         sigma=None if radius == "proved" else sigma,
         context="strata" if is_told else "ignore",
     )
-    return Federation("audit", arms, low, high, chosen, counts=counts, max_agents=dice.pick(100, 3, 1), **common)
+    return Federation("audit", arms, low, high, chosen, counts=counts, max_agents=most, **common)
+
+
+def _evaluation(dice: Dice, factors: Factors | None, epsilon: float) -> tuple[Evaluation | None, float]:
+    """Sometimes other policies are evaluated, for a part of epsilon; and what is left of it."""
+    _, (*words, place), _ = dice.getstate()
+    dice = Dice(1000 * words[0] + place)  # of its own: all else stays what it is
+    if not dice.chance(0.25):
+        return None, epsilon
+    strata = (OtherShares((("age", "old"),), (("b", 1.0),)),) if factors is not None else ()
+    mixed = EvaluatedPolicy("mixed", (("a", 0.75), ("b", 0.25)), strata)
+    policies = dice.pick((EvaluatedPolicy("always a"), mixed), (EvaluatedPolicy("uniform"),))
+    part = dice.pick(0.5, 0.25) * epsilon
+    return Evaluation(part, policies, dice.pick(3, 1, 10), dice.pick(2, 1, 3, 5)), epsilon - part
 
 
 # ---------------------------------------------------------------- themes

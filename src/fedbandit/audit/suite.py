@@ -366,6 +366,7 @@ def of_site(path: Path) -> tuple[str, float]:
     """The policy and the epsilon that the terms of a site claim; refuses those that claim none."""
     terms = read_config(path).terms
     claimed = float(getattr(terms.policy, "epsilon", inf))
+    claimed += 0.0 if terms.evaluation is None else terms.evaluation.epsilon
     if claimed == inf:
         raise InvalidArgument(
             "policy", kind_of(terms.policy), "one that claims an epsilon", "There is nothing to audit."

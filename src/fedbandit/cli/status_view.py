@@ -164,6 +164,8 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
     yield from _arms(state, width)
     if state.answer.strata:
         yield _strata(state, width)
+    if state.evaluation is not None:
+        yield from _evaluation(state, width)
     for it in seen.evidence[:_MOST]:
         yield from _sites(it, state, width, seen.stratum)
     if state.neighbours:
@@ -227,6 +229,19 @@ def _strata(state: SiteState, width: int) -> RenderableType:
         cells = [f"{_of_cell(mean, around, decimals)}\n{patients:,} patients" for mean, around, patients in each]
         table.add_row(_plain(it.label), *map(Text, (f"{100.0 * it.frequency:.0f} %", leader, sure, *cells)))
     return table
+
+
+def _evaluation(state: SiteState, width: int) -> Iterator[RenderableType]:
+    """How well other policies would have done over all sites."""
+    decimals = _decimals(state.federation.high - state.federation.low)
+    more = ["patients >", "tell as much as >"] if width >= _NARROW else []
+    table = _table(width, "policy", "estimate (95 %)", *more, "")
+    for it in state.evaluation.policies if state.evaluation is not None else ():
+        estimate = "unknown" if it.estimate is None else _with_interval(it.estimate, it.interval, decimals)
+        counts = [f"{it.decisions:,}", f"{it.effective:,.0f}"] if more else []
+        what = f"{it.name}\n{it.words}" if it.words else it.name
+        table.add_row(_plain(what), *map(Text, (estimate, *counts)), Text(_clean(it.remark), "yellow"))
+    yield table
 
 
 def _of_cell(mean: float | None, around: IntervalBody | None, decimals: int) -> str:

@@ -14,13 +14,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from fedbandit.agent.core.evaluation import Evaluation
 from fedbandit.agent.core.federation import LARGEST_SHARE, Federation
 from fedbandit.agent.process.certificates import init, issue
 from fedbandit.checks import InvalidArgument
@@ -37,6 +38,23 @@ DAYS = 90
 
 class AgentDied(RuntimeError):
     """A process ended or never served; the message has the end of its log."""
+
+
+def _evaluation(plan: Evaluation) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Its sections, each with its heading."""
+    section = "federation.evaluation"
+    yield f"[{section}]", {name: it for name, it in plan.plain.items() if name != "policies"}
+    for it in plan.policies:
+        yield f"[[{section}.policies]]", {"name": it.name}
+        yield f"[{section}.policies.shares]", _quoted(it.shares)
+        for other in it.strata:
+            yield f"[[{section}.policies.strata]]", {}
+            yield f"[{section}.policies.strata.context]", _quoted(other.context)
+            yield f"[{section}.policies.strata.shares]", _quoted(other.shares)
+
+
+def _quoted(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {json.dumps(name): value for name, value in pairs}
 
 
 class LocalFederation:
@@ -99,6 +117,8 @@ class LocalFederation:
         if terms.context is not None:
             factors = {json.dumps(name): levels for name, levels in terms.context.plain.items()}
             sections.insert(2, ("[federation.context]", factors))
+        if terms.evaluation is not None:
+            sections += _evaluation(terms.evaluation)
         if self.secure:
             files = {"certificate": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
             sections.append(("[tls]", {field: f"../certs/{file}" for field, file in files.items()}))

@@ -106,6 +106,7 @@ def page_of(facts: Facts) -> str:
         *_section(f"Compared with {_name(facts.evidence.reference)}", _forests(facts, facts.evidence.differences)),
         *(_section("Whom it is best for", _for_whom(facts)) if facts.strata else ()),
         *(part for it in facts.strata for part in _section(_of_stratum(it), _forests(facts, it.differences))),
+        *(_section("How other policies would have done", _evaluation(state)) if state.evaluation else ()),
         *_section("Over time", _over_time(facts)),
         *_section("What was stopped, when and why", _stops(facts)),
         *_section("Quality of the data", _quality(facts)),
@@ -176,7 +177,8 @@ def _terms(it: FederationState) -> Iterator[str]:
     whose = "of all patients" if it.counts == "patients" else "of all sites, each alike"
     most = f"; one site weighs at most {100 * it.largest_share:g} %" if it.largest_share is not None else ""
     yield from _entry("Averages", f"{whose}{most}")
-    yield from _entry(f"How a {_text(words.arm)} is chosen", _text(it.policy))
+    setting = f' <span class="faint">({_text(it.policy)})</span>' if it.chosen else _text(it.policy)
+    yield from _entry(f"How a {_text(words.arm)} is chosen", f"{_text(it.chosen)}{setting}")
     if it.control is not None:
         yield from _entry("Control", f"{_name(it.control)}, always with a chance of {100 * it.control_share:g} %")
     if it.least_share:
@@ -343,6 +345,36 @@ def _of_stratum(it: EvidenceBody) -> str:
 def _sure(chance: float) -> str:
     """Rounded down: nobody is told more than is known."""
     return "&gt; 99 %" if chance > 0.99 else "&lt; 1 %" if chance < 0.01 else f"{floor(100.0 * chance)} %"
+
+
+# ---------------------------------------------------------------- other policies
+
+
+def _evaluation(state: SiteState) -> Iterator[str]:
+    """A row for each policy that the terms evaluate, with a drawing."""
+    terms, found = state.federation, state.evaluation
+    if found is None:
+        return
+    words, decimals = terms.words, _decimals(terms.high - terms.low)
+    yield (
+        f"<p>The mean {_text(words.reward)} that patients of all sites would have had under another policy, from which "
+        f"{_text(words.arm)} they got and how likely that was. The intervals (95 %) are for somebody who looks once. "
+        f"No site showed more than noisy sums: they cost each patient epsilon {found.epsilon:g} of privacy.</p>"
+    )
+    ends = [end for it in found.policies for end in (it.estimate, *_ends(it.interval)) if end is not None]
+    scale = Scale(ends, terms.low, terms.high, 250)
+    rows: list[list[str]] = []
+    for it in found.policies:
+        what = f'<span class="faint">{_text(it.words or it.remark)}</span>'
+        if it.words and it.remark:
+            what = f'<span class="faint">{_text(it.words)}. {_text(_capital(it.remark))}</span>'
+        estimate = "nothing yet" if it.estimate is None else _around(it.estimate, it.interval, decimals)
+        drawn = row(scale, Span(it.estimate, *_ends(it.interval)), None)
+        counts = f"{it.decisions:,}", f"{it.effective:,.0f}"
+        rows.append([f"{_name(it.name)}<br>{what}", drawn, estimate, *counts])
+    label = f"from {scale.low:.{decimals}f} to {scale.high:.{decimals}f}"
+    headings = [("policy", ""), (axis(scale, label), "plot"), ("estimate (95 %)", "w")]
+    yield from _table([*headings, ("patients", "n"), ("tell as much as", "n")], rows, (), "forest")
 
 
 # ---------------------------------------------------------------- over time

@@ -19,6 +19,9 @@ def tables_of(facts: Facts) -> dict[str, str]:
         "history.csv": _table(
             ("at", "arm", "estimate", "low", "high", "always_low", "always_high", "own_mean"), _history(facts)
         ),
+        "policies.csv": _table(
+            ("policy", "gives", "estimate", "low", "high", "patients", "effective", "mean_weight"), _policies(facts)
+        ),
         "changes.csv": _table(
             ("at", "change", "arm", "site", "person", "reason", "accepted", "accepted_by", "known_at", "not_yet"),
             _changes(facts),
@@ -33,6 +36,14 @@ def _sites(facts: Facts) -> Iterable[Sequence[object]]:
             for each in it.sites:
                 rewards = "" if stratum else each.rewards
                 yield plain_cell(each.site), stratum, plain_cell(it.arm), each.patients, rewards, each.share
+
+
+def _policies(facts: Facts) -> Iterable[Sequence[object]]:
+    for it in () if facts.state.evaluation is None else facts.state.evaluation.policies:
+        ends = ("", "") if it.interval is None else (it.interval.low, it.interval.high)
+        estimate = "" if it.estimate is None else it.estimate
+        sizes = it.decisions, it.effective, it.mean_weight
+        yield plain_cell(it.name), plain_cell(it.words), estimate, *ends, *sizes
 
 
 def _history(facts: Facts) -> Iterable[Sequence[object]]:

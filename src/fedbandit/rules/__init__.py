@@ -16,6 +16,7 @@ and beyond it:
 * ``kl``      a divergence index for rewards in [0, 1]
 * ``flow``    the average of two neighbours, robust against lost messages
 * ``releases`` what each agent has published, passed on as it is
+* ``off_policy``, ``evaluation_sums``  what another policy would have gained, from a log or from noisy sums of sites
 * ``strata``  what all releases say of an arm in each stratum: a hierarchical model
 
 Lines of an algorithm are counted with its "Initialization" as line 1 and each "else" and "end" as a line.

@@ -20,7 +20,18 @@ from fedbandit.agent.core.bulletin import Place, Signed
 from fedbandit.agent.core.decisions import ANY, Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.history import History
-from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Refused, Released, Renewed, Step, Stored
+from fedbandit.agent.core.records import (
+    EVALUATION,
+    DecisionRecord,
+    EvaluationReleased,
+    Numbering,
+    Record,
+    Refused,
+    Released,
+    Renewed,
+    Step,
+    Stored,
+)
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Sign, Site
 from fedbandit.checks import InvalidArgument, instance, whole_number
@@ -91,6 +102,7 @@ class MemoryJournal:
         if crash not in (None, "before", "torn", "after"):
             raise InvalidArgument("crash_at_next_write", crash, "before, torn or after")
         released = {(r.arm, r.level): r.last for r in records if isinstance(r, Released)}
+        released |= {(EVALUATION, 0): it.last for it in records if isinstance(it, EvaluationReleased)}  # noqa: B035
         marks = {} if any(isinstance(record, Renewed) for record in records) else self._marks
         for place, last in released.items():
             if last <= marks.get(place, 0):  # as the table of a real disk refuses it

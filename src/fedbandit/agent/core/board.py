@@ -247,6 +247,9 @@ class Board:
             raise InvalidArgument(
                 "changes.strata", "others", f"strata of the terms, which have {self._terms.num_levels}"
             )
+        rows = 0 if self._terms.evaluation is None else self._terms.evaluation.num_rows
+        if len(bulletin.evaluation.rows) != rows:
+            raise InvalidArgument("evaluation", f"{len(bulletin.evaluation.rows)} rows", f"{rows}, as the terms say")
         return Held(bulletin, signed, since, self._counting.rows(bulletin.arms))
 
     def _merge(self, held: Held) -> Outcome:

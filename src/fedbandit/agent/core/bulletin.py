@@ -28,6 +28,7 @@ from fedbandit.agent.core.arms import (
     receipts_of,
 )
 from fedbandit.checks import LARGEST_FLOAT, InvalidArgument, whole_number
+from fedbandit.rules.evaluation_sums import PolicySums
 from fedbandit.strict_json import MAX_DEPTH, TooDeep, check_depth
 
 Place = tuple[int, int]
@@ -57,6 +58,9 @@ MAX_COUNT = 10**12
 MAX_HISTORY = 10**6
 """The most rewards of an arm from before the federation."""
 
+MOST_ROWS = 17
+"""Of policies that are evaluated, with that as given."""
+
 MAX_TIME = 2**53 - 1
 """The largest time in milliseconds, incarnation and number: a whole number that every reader of JSON reads right."""
 
@@ -67,7 +71,7 @@ MAX_RUN = 2**63 - 1
 
 _FORMAT = 1
 _NAMES = "fedbandit", "federation", "site", "incarnation", "number", "at", "run", "opened", "answers", "decisions"
-_FIELDS = (*_NAMES, "arms", "changes", "receipts", "accepted", "software")
+_FIELDS = (*_NAMES, "arms", "evaluation", "changes", "receipts", "accepted", "software")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,20 @@ class ArmEntry:
         return max(self.decisions - self.history, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationEntry:
+    """What a site has released of the policies that the terms evaluate (``core.evaluation``).
+
+    ``rows``: the policy as given, then those of the terms; gains have noise. Empty: the terms evaluate none.
+    """
+
+    releases: int = 0
+    rows: tuple[PolicySums, ...] = ()
+
+
+NO_EVALUATION = EvaluationEntry()
+
+
 @dataclass(frozen=True)
 class Bulletin:
     """One bulletin.
@@ -123,6 +141,7 @@ class Bulletin:
     answers: Place = NOWHERE
     decisions: int = 0
     arms: tuple[ArmEntry, ...] = ()
+    evaluation: EvaluationEntry = NO_EVALUATION
     changes: tuple[ArmChange, ...] = ()
     receipts: Mapping[str, str] = field(default_factory=dict[str, str])
     accepted: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -132,6 +151,11 @@ class Bulletin:
     def place(self) -> Place:
         """The newest place wins."""
         return self.incarnation, self.number
+
+    @cached_property
+    def releases(self) -> Mapping[str, int]:
+        """How often something was released of each arm, by name; under "" of other policies."""
+        return {"": self.evaluation.releases, **{it.name: it.releases for it in self.arms}}
 
     @cached_property
     def by_arm(self) -> Mapping[str, ArmEntry]:
@@ -161,6 +185,7 @@ class Bulletin:
             self.answers,
             self.decisions,
             [_as_list(it) for it in self.arms],
+            [self.evaluation.releases, self.evaluation.rows],
             [_change_as_list(it) for it in self.changes],
             {name: self.receipts[name] for name in sorted(self.receipts)},
             {name: self.accepted[name] for name in sorted(self.accepted)},
@@ -269,6 +294,7 @@ def decode(body: bytes, num_columns: int, num_strata: int = 0) -> Bulletin:
         answers=answers,
         decisions=_whole("decisions", it["decisions"], MAX_COUNT),
         arms=_entries(it["arms"], num_columns, num_strata),
+        evaluation=_evaluation(it["evaluation"]),
         changes=_changes(it["changes"], site),
         receipts=(receipts := _receipts(it["receipts"], site)),
         accepted=_accepted(it["accepted"], receipts),
@@ -353,6 +379,21 @@ def _finite(argument: str, value: object) -> float:
     if type(value) is not float or not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
         raise InvalidArgument(argument, value, "a finite number with a point")
     return value
+
+
+def _evaluation(value: object) -> EvaluationEntry:
+    releases, given = _list("evaluation", value, 2)
+    rows: list[PolicySums] = []
+    for k, row in enumerate(_list("evaluation", given)):
+        decisions, *sums = _list(f"evaluation[{k}]", row, 4)
+        _whole(f"evaluation[{k}].decisions", decisions, MAX_COUNT)
+        for x in sums:
+            if type(x) is not float or not -LARGEST_FLOAT <= x <= LARGEST_FLOAT:
+                raise InvalidArgument(f"evaluation[{k}]", x, "a finite number with a point")
+        rows.append(PolicySums(decisions, *sums))
+    if len(rows) > MOST_ROWS:
+        raise InvalidArgument("evaluation", f"{len(rows)} rows", f"at most {MOST_ROWS}")
+    return EvaluationEntry(_whole("evaluation.releases", releases, MAX_COUNT), tuple(rows))
 
 
 def _changes(value: object, site: str) -> tuple[ArmChange, ...]:

@@ -14,6 +14,7 @@ from random import Random  # noqa: TID251  # an argument's type
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fedbandit.agent.core.arms import Arms, in_words_of_stops
+from fedbandit.agent.core.evaluator import Evaluator
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import (
@@ -546,8 +547,16 @@ class Decisions:
     out_of_range = 0
     """Rewards that were refused since the site was loaded: no numbers within the range."""
 
-    def __init__(self, terms: Federation, stored: Stored, player: Player, keeps_rewards: bool) -> None:
-        """As the journal knows them."""
+    def __init__(
+        self,
+        terms: Federation,
+        stored: Stored,
+        player: Player,
+        keeps_rewards: bool,
+        evaluator: Evaluator | None = None,
+    ) -> None:
+        """As the journal knows them. ``evaluator``: that of the terms, if they evaluate other policies."""
+        self._evaluator = evaluator
         self.missing = sum(it.played and not it.rewarded for it in stored.decisions.values())
         """Decisions that counted without a reward: those remembered when the site was loaded, and later ones."""
         self._terms, self._stored, self._player, self._keeps_rewards = terms, stored, player, keeps_rewards
@@ -691,7 +700,9 @@ class Decisions:
         self.slots.remove(cancelled)
         has_none = self._terms.reward_window == 0.0 and not is_held
         due = self.slots.take_due(now, MAX_SETTLED) if has_none else []  # what has waited for it
-        return self._played(None, due, cancelled)
+        if self._evaluator is not None:
+            self._evaluator.take((), [cancelled])
+        return self._played(None, due, cancelled, evaluates=True)
 
     def report(self, decision_id: str, reward: float, is_held: bool) -> Step[bool]:
         """Take the reward of a decision; False if it came too late, and does not count.
@@ -803,9 +814,17 @@ class Decisions:
         return times
 
     def _played(
-        self, result: _Result, due: Sequence[DecisionRecord], *records: Record, gone: Sequence[DecisionRecord] = ()
+        self,
+        result: _Result,
+        due: Sequence[DecisionRecord],
+        *records: Record,
+        gone: Sequence[DecisionRecord] = (),
+        evaluates: bool = False,
     ) -> Step[_Result]:
-        """A step after which the page has observed what is due; before that, what is ``gone`` after this step."""
+        """A step after which the page has observed what is due; before that, what is ``gone`` after this step.
+
+        ``evaluates``: sums for other policies have changed, also if nothing is due.
+        """
         own: tuple[Record, ...] = ()
         if due or gone:
             missing = self._terms.missing_reward
@@ -813,6 +832,10 @@ class Decisions:
             self.missing += sum(not it.rewarded and not it.cancelled for it in each)
             rewards = ((it.arm, it.stratum, missing if it.reward is None else it.reward) for it in each)
             own = self._player.take(rewards, self.elapsed)
+            if self._evaluator is not None:
+                self._evaluator.take((it, missing if it.reward is None else it.reward) for it in each)
+        if self._evaluator is not None and (due or gone or evaluates):
+            records = *records, *self._evaluator.records
         records = *records, *[it.after_play() for it in due]
         self._stored.apply(records)
         return Step(result, (*records, *own))

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from fedbandit.agent.core.bulletin import room_for_changes
 from fedbandit.agent.core.context import Factors
+from fedbandit.agent.core.evaluation import Evaluation
 from fedbandit.agent.core.guardrails import Guardrails, check_guardrails
 from fedbandit.agent.core.words import Plan, Words
 from fedbandit.checks import (
@@ -202,6 +203,7 @@ class Federation:
     * ``guardrails``: by how much an arm may be worse than a reference before every site suspends it
       (docs/guardrails.md); None: only people stop arms
     * ``context``: what is known of a patient before an arm is chosen (docs/http.md); None: nothing
+    * ``evaluation``: which other policies are evaluated over all sites, with a budget of their own (docs/evaluate.md)
     * ``words``, ``plan``: how it speaks to people, and what was planned; they change no number
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
@@ -221,6 +223,7 @@ class Federation:
     largest_share: float = LARGEST_SHARE
     guardrails: Guardrails | None = None
     context: Factors | None = None
+    evaluation: Evaluation | None = None
     words: Words = field(default_factory=Words)
     plan: Plan = field(default_factory=Plan)
 
@@ -252,6 +255,9 @@ class Federation:
             check_guardrails(self)
         if self.context is not None:
             instance("context", self.context, Factors, "Factors")
+        if self.evaluation is not None:
+            instance("evaluation", self.evaluation, Evaluation, "Evaluation")
+            self.evaluation.targets(self.arms, {} if self.context is None else self.context.plain)
         instance("words", self.words, Words, "Words")
         instance("plan", self.plan, Plan, "a Plan")
 
@@ -483,6 +489,7 @@ class Federation:
         }
         del plain["trusted"]
         plain["context"] = None if self.context is None else self.context.plain
+        plain["evaluation"] = None if self.evaluation is None else self.evaluation.plain
         for name, default in (("words", Words()), ("plan", Plan())):
             said = {key: value for key, value in plain.pop(name).items() if value != getattr(default, key)}
             if said:

@@ -10,6 +10,7 @@ from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.guardrails import NO_STRATUM, arm_and_stratum
+from fedbandit.agent.core.words import plural
 from fedbandit.checks import listed, shortened
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import too_few_patients
@@ -38,6 +39,7 @@ class Privacy:
 
 def privacy_of(terms: Federation, releases: int) -> Privacy:
     """The promise of the terms (docs/privacy.md), and how many releases there were."""
+    plan = terms.evaluation
     match terms.policy:
         case GossipUCB():
             return Privacy(
@@ -61,16 +63,46 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
             if terms.page.noise_due is None:
                 return Privacy(f"{about}, without noise", None, releases, "None: neighbours can compute outcomes.")
             mechanism, lasts = f"noise as {about}, asks for it", "if its page is what was tried at the start"
-    epsilon = claimed_epsilon(terms.policy)
+    epsilon, budget = claimed_epsilon(terms.policy), ""
+    if plan is not None:
+        budget = f" ({epsilon:g} of it for the {plural(terms.words.arm)}, {plan.epsilon:g} to evaluate other policies)"
+        epsilon += plan.epsilon
+        others = f"{len(plan.policies)} other {'policy' if len(plan.policies) == 1 else 'policies'}"
+        mechanism += f"; to evaluate {others}, noisy sums of {plan.batch} decisions each, of which it is in one"
     return Privacy(
         mechanism,
         epsilon,
         releases,
-        f"With epsilon {epsilon:g}, whoever was 50 % sure of an outcome {_surest(epsilon)} afterwards. Changing one "
-        f"outcome changes the probability of anything that all other sites together see by a factor of at most "
-        f"e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often"
+        f"With epsilon {epsilon:g}{budget}, whoever was 50 % sure of an outcome {_surest(epsilon)} afterwards. "
+        f"Changing one outcome changes the probability of anything that all other sites together see by a factor of "
+        f"at most e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often"
         f"{_of_strata(terms)}.",
     )
+
+
+def how_chosen(terms: Federation) -> str:
+    """How an arm is chosen, in a sentence for people, who need not know the policy's name."""
+    policy, words = terms.policy, terms.words
+    arm, rewards = words.arm, plural(words.reward)
+    match policy:
+        case FedBatch():
+            whom = ""
+            if terms.num_strata and terms.context is not None:
+                factors = listed([it.name for it in terms.context.factors])
+                whom = f"; for each group of patients by itself ({factors}), as far as groups differ"
+            if policy.index == "thompson":
+                said = f"each {arm} as often as it is likely to be the best, by what all sites have released{whom}"
+            else:
+                said = f"the {arm} whose mean {words.reward} can still be the highest, by what all sites have released"
+                said += whom
+            return f"{said}. Until all are known each is given about equally often"
+        case FedUCB() | GossipUCB():
+            return (
+                f"the {arm} whose mean {words.reward} can still be the highest, by what neighbours have averaged; "
+                "sites that have given one less often than others catch up"
+            )
+        case _:
+            return f"as {kind_of(policy)} says, which is no part of fedbandit: its author knows how it uses {rewards}"
 
 
 def _of_strata(terms: Federation) -> str:

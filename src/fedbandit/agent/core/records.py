@@ -14,9 +14,12 @@ from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.trail import BEGINNING, Act, Entry, Head
 
 __all__ = [
+    "EVALUATION",
     "DecisionCancelled",
     "DecisionNotFound",
     "DecisionRecord",
+    "Evaluating",
+    "EvaluationReleased",
     "Excluded",
     "Forgotten",
     "HistoryEntered",
@@ -212,6 +215,24 @@ class HistoryEntered:
     rewards: int
 
 
+EVALUATION = -2
+"""Where an arm's number stands of what belongs to the evaluation of other policies; -1 is ``plain.NO_ARM``."""
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """What a site adds up for other policies (``core.evaluation``): raw sums, for the agent's own disk alone."""
+
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EvaluationReleased:
+    """The last decision that a release for other policies holds; it only ever grows, as with ``Released``."""
+
+    last: int
+
+
 @dataclass(frozen=True)
 class Opened:
     """The process that has opened the file."""
@@ -225,8 +246,10 @@ class Renewed:
 
 
 Record = (
-    Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged
-) | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled | HistoryEntered | Act | Entry)
+    (Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Renewed | Opened | ArmChanged)
+    | (Evaluating | EvaluationReleased)
+    | (OwnBulletin | BoardRow | Neighbour | Unlinked | Excluded | Included | Overruled | HistoryEntered | Act | Entry)
+)
 
 
 @dataclass
@@ -242,6 +265,7 @@ class Stored:
     * ``neighbours``: those with a link, and whether they have ever shown that they know this site
     * ``overruled``: of arms that were resumed, by how much each was worse than the reference then
     * ``history``: how many rewards of each arm are of before the federation
+    * ``evaluating``: sums for other policies; ``evaluated``: the last decision that a release of them holds
     * ``trail``: of the audit trail, which stays on disk
     """
 
@@ -261,6 +285,8 @@ class Stored:
     excluded: dict[str, Excluded] = field(default_factory=dict[str, Excluded])
     overruled: dict[str, float] = field(default_factory=dict[str, float])
     history: dict[int, int] = field(default_factory=dict[int, int])
+    evaluating: dict[str, Any] | None = None
+    evaluated: int = 0
     trail: Head = BEGINNING
 
     def apply(self, records: Iterable[Record]) -> None:
@@ -284,6 +310,10 @@ class Stored:
                     self.known[record.arm] = record.fields
                 case Released():
                     self.released[record.arm, record.level] = record.last
+                case Evaluating(fields):
+                    self.evaluating = fields
+                case EvaluationReleased(last):
+                    self.evaluated = last
                 case OwnBulletin(signed, doubt):
                     self.own, self.doubtful = (self.own, record) if doubt else (signed, None)
                 case BoardRow(site):
@@ -306,6 +336,7 @@ class Stored:
                     self.arm_changes[change.id] = record
                 case Renewed():
                     self.known, self.released, self.doubtful = {}, {}, None
+                    self.evaluating, self.evaluated = None, 0
                 case Entry():
                     self.trail = Head(record.number, record.hash)
                 case Act():

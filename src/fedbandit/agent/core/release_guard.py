@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from fedbandit.agent.core.board import Version
 from fedbandit.agent.core.bulletin import MAX_TIME, NOWHERE, ArmEntry, Bulletin, Place
+from fedbandit.agent.core.evaluator import evaluation_renewed
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import taken_back
 from fedbandit.agent.core.records import Forgotten, Known, Numbering, Record, Refused, Released, Renewed, Stored
@@ -192,6 +193,8 @@ class Presence:
             return own.run in self._runs
         if self.rival is not None and own.run in self._runs:
             known = self.rival.by_arm
+            if own.evaluation.releases and own.evaluation != self.rival.evaluation:
+                return True
             return any(
                 it.releases
                 and (it.name not in known or (it.releases, it.row) != (known[it.name].releases, known[it.name].row))
@@ -264,15 +267,13 @@ class Presence:
             self.rival = it if self.rival is None else max(self.rival, it, key=lambda known: known.place)
         knows_this = self.opened < it.opened <= mine
         known = releases if knows_this else self._opened_releases
-        lacking = [entry for entry in it.arms if entry.releases > known.get(entry.name, 0)]
-        again = [
-            entry for entry in lacking if not knows_this and releases.get(entry.name, 0) > known.get(entry.name, 0)
-        ]
+        lacking = [name for name, count in it.releases.items() if count > known.get(name, 0)]
+        again = [name for name in lacking if not knows_this and releases.get(name, 0) > known.get(name, 0)]
         if again:
-            name, before, now = again[0].name, known.get(again[0].name, 0), releases[again[0].name]
+            name, before, now = again[0], known.get(again[0], 0), releases[again[0]]
             self.drawn_twice[by] = (
-                f"{by} has seen {again[0].releases} releases of {name!r} of this data folder, which had {before} when "
-                f"it was opened and has {now} now"
+                f"{by} has seen {it.releases[name]} releases of {_of(name)} of this data folder, which had {before} "
+                f"when it was opened and has {now} now"
             )
         is_unsure = self._is_fresh and self.doubt is not None and self.doubt.why == "unconfirmed"
         if is_unsure or lacking or it.run in self._runs:
@@ -419,13 +420,17 @@ class Presence:
             )
 
 
-def _proof(it: Bulletin, opened: Place, lacking: Sequence[ArmEntry], known: Mapping[str, int], by: str) -> str:
+def _of(name: str) -> str:
+    return repr(name) if name else "the evaluation"
+
+
+def _proof(it: Bulletin, opened: Place, lacking: Sequence[str], known: Mapping[str, int], by: str) -> str:
     """Why a bulletin shows that a file is old, in words."""
     if it.incarnation > opened[0]:
         return f"{by} knows a later incarnation of this site"
     if lacking:
-        entry = lacking[0]
-        return f"{by} knows of {entry.releases} releases of {entry.name!r}, it has {known.get(entry.name, 0)}"
+        name = lacking[0]
+        return f"{by} knows of {it.releases[name]} releases of {_of(name)}, it has {known.get(name, 0)}"
     return f"{by} has a bulletin of this site from a later time"
 
 
@@ -471,12 +476,13 @@ class Restored:
 
 
 def records_of_new_incarnation(
-    stored: Stored, terms: Federation, names: Sequence[str], incarnation: int, first: int, told: Mapping[str, ArmEntry]
+    stored: Stored, terms: Federation, names: Sequence[str], incarnation: int, first: int, own: Bulletin | None
 ) -> tuple[tuple[Record, ...], Restored]:
     """The records that begin it, and what they drop; decisions up to the number ``first`` are not this process's.
 
-    ``told``: the newest own bulletin, by arm. Where it knows more releases than the file, they are the site's.
+    ``own``: the newest own bulletin. Where it knows more releases than the file, they are the site's.
     """
+    told: Mapping[str, ArmEntry] = {} if own is None else own.by_arm
     unplayed = [it for it in stored.decisions.values() if it.is_open]
     doubtful = [it for it in unplayed if it.number <= first]
     known = dict(_known_by_releases(stored, terms))
@@ -498,6 +504,7 @@ def records_of_new_incarnation(
         *(Known(arm, fields) for arm, fields in rest.items()),
         *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in rest),
         *taken_back(terms, names, file, later, frozenset(later)),
+        *evaluation_renewed(stored, terms, first, None if own is None else own.evaluation),
     ]
     rewarded = sum(it.reward is not None for it in doubtful)
     kept = len(unplayed) - len(doubtful)

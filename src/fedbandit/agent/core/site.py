@@ -33,16 +33,18 @@ from fedbandit.agent.core.arms import (
 )
 from fedbandit.agent.core.board import Board, BoardRow, Have, Outcome
 from fedbandit.agent.core.board import Kept as KeptBulletin
-from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed, decode
+from fedbandit.agent.core.bulletin import NO_EVALUATION, ArmEntry, Bulletin, EvaluationEntry, Signed, decode
 from fedbandit.agent.core.cells import Cells
 from fedbandit.agent.core.decisions import ANY, Decisions, Expired, Request, Retention, SiteDraws
 from fedbandit.agent.core.decisions import Outcome as RewardOutcome
+from fedbandit.agent.core.evaluator import Evaluator
 from fedbandit.agent.core.federation import DAY, Federation
 from fedbandit.agent.core.guardrails import NO_STRATUM, Guard, rail_of
 from fedbandit.agent.core.history import History
 from fedbandit.agent.core.player import Player, taken_back
 from fedbandit.agent.core.records import (
     DecisionRecord,
+    EvaluationReleased,
     Excluded,
     HistoryEntered,
     Included,
@@ -65,6 +67,7 @@ from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
 from fedbandit.rules.belief import is_sure
+from fedbandit.rules.evaluation_sums import NOTHING
 from fedbandit.rules.releases import VARIANCE, WEIGHT
 from fedbandit.rules.sequences import SETTLED_ERROR
 from fedbandit.rules.strata_influence import mean_of_record, unpacked
@@ -144,6 +147,7 @@ class Site:
         self._acknowledge(self.board.sites)
         self._last = {it: held.bulletin for it in self.board.sites if (held := self.board.held(it)) is not None}
         self._is_urgent = own is None or self._rows_of(own.arms) != self._rows_of(self._entries())
+        self._is_urgent = self._is_urgent or (own is not None and own.evaluation != self._evaluation)
 
     def _read(self, signed: Signed) -> Bulletin:
         return decode(signed.body, self.terms.num_columns, self.terms.num_strata)
@@ -152,7 +156,9 @@ class Site:
         self._arms = Arms.of(self.terms.arms, stored.arm_changes)
         self._player = Player(self.terms, stored, self._noise, len(self._arms.names))
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
-        self._decisions = Decisions(self.terms, self._stored, self._player, self._keeps_rewards)
+        plan = self.terms.evaluation
+        self._evaluator = None if plan is None else Evaluator(self.terms, self._stored, self._noise)
+        self._decisions = Decisions(self.terms, self._stored, self._player, self._keeps_rewards, self._evaluator)
         self._is_stale = True
 
     @property
@@ -520,7 +526,8 @@ class Site:
 
     def is_due(self, now: float) -> bool:
         """Whether ``settle`` has anything to do."""
-        return self.doubt is None and self._decisions.slots.is_due(max(now, self.clock))
+        is_due = self._decisions.slots.is_due(max(now, self.clock))
+        return self.doubt is None and (is_due or (self._evaluator is not None and self._evaluator.is_due))
 
     def settle(self, now: float) -> Step[int]:
         """Let the page observe what is due (``Decisions.settle``); nothing while nothing may be released.
@@ -529,7 +536,12 @@ class Site:
         and when, must not depend on when rewards come.
         """
         self._believe()
-        return self._observed(self._decisions.settle(now, self.doubt is not None))
+        step = self._decisions.settle(now, self.doubt is not None)
+        if self._evaluator is not None and self.doubt is None:
+            released = self._evaluator.release()
+            self._stored.apply(released)
+            step = Step(step.result, (*step.records, *released))
+        return self._observed(step)
 
     def expire(self, before: float, keep: int) -> Step[Expired]:
         """Forget decisions (``Decisions.expire``); call it again until it says 0."""
@@ -570,6 +582,8 @@ class Site:
         """After a step the page may have released: that goes out at once."""
         is_private = self.terms.page.noise_due is not None
         if any(isinstance(it, Released) or (isinstance(it, Known) and not is_private) for it in step.records):
+            self._is_urgent = True
+        if any(isinstance(it, EvaluationReleased) for it in step.records):
             self._is_urgent = True
         if any(isinstance(it, Known) for it in step.records):
             self._is_stale = True
@@ -616,7 +630,7 @@ class Site:
 
     def _draft(self) -> None:
         """What this site has released counts here at once, before it is published."""
-        if self._is_urgent and self.doubt is None and any(self.releases):
+        if self._is_urgent and self.doubt is None and any(self._releases_by_name.values()):
             self.board.draft(self._bulletin(0.0))
 
     def _bulletin(self, at: float) -> Bulletin:
@@ -633,6 +647,7 @@ class Site:
             answers=presence.answers,
             decisions=self.decided,
             arms=self._told(None if own is None else own.bulletin),
+            evaluation=self._evaluation_told(None if own is None else own.bulletin),
             changes=self._arms.made_by(self.name),
             receipts=dict(self._receipts),
             accepted=dict(self._accepted),
@@ -653,6 +668,18 @@ class Site:
             mine = {k: before.get(k, replace(it, row=none, releases=0, rewards=0)) for k, it in mine.items()}
         unknown = [it for name, it in before.items() if name not in mine]
         return *mine.values(), *unknown[: MAX_ADDED - len(self._arms.added)]
+
+    @property
+    def _evaluation(self) -> EvaluationEntry:
+        return NO_EVALUATION if self._evaluator is None else self._evaluator.entry
+
+    def _evaluation_told(self, own: Bulletin | None) -> EvaluationEntry:
+        """What a bulletin says of other policies: with a doubt as the last one said."""
+        if self.doubt is None or self._evaluator is None:
+            return self._evaluation
+        before = self.presence.rival or own
+        none = tuple(NOTHING for _ in self._evaluation.rows)
+        return EvaluationEntry(0, none) if before is None else before.evaluation
 
     def _rows_of(self, entries: Iterable[ArmEntry]) -> dict[str, tuple[object, ...]]:
         return {it.name: (it.row, it.releases) for it in entries if it.releases}
@@ -751,7 +778,8 @@ class Site:
 
     @property
     def _releases_by_name(self) -> dict[str, int]:
-        return dict(zip(self._arms.names, self.releases, strict=True))
+        """Of each arm; under "" those of other policies."""
+        return {"": self._evaluation.releases, **dict(zip(self._arms.names, self.releases, strict=True))}
 
     @property
     def _has_conflict(self) -> bool:
@@ -784,6 +812,13 @@ class Site:
         unreleased = {name for name, n in self._releases_by_name.items() if n == taken.get(name, 0)}
         more = {name for name in unreleased if name in it.by_arm and it.by_arm[name].releases > taken.get(name, 0)}
         records = taken_back(self.terms, self._arms.names, self.stored, it.by_arm, more)
+        if self._evaluator is not None:
+            before = self._evaluator.take_back(it.evaluation)
+            self._stored.apply(before)
+            self._is_urgent = self._is_urgent or bool(before)
+            if not records:
+                return [*before]
+            records = [*before, *records]
         if not records:
             return []
         taken |= {name: it.by_arm[name].releases for name in more}
@@ -835,7 +870,7 @@ class Site:
         self.presence.check_restore()
         incarnation = max(incarnation, self.incarnation + 1, self.presence.highest[0] + 1)
         stored, own, first = self.stored, self.board.held(self.name), self.presence.first or 0
-        told: Mapping[str, ArmEntry] = {} if own is None else own.bulletin.by_arm
+        told = None if own is None else own.bulletin
         found = records_of_new_incarnation(stored, self.terms, self._arms.names, incarnation, first, told)
         records, restored = found
         stored.apply(records)

@@ -31,6 +31,7 @@ from fedbandit.agent.core.arms import ArmChanged, Arms, change_from
 from fedbandit.agent.core.board import BoardRow, Kept
 from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.decisions import KEY_SIZE
+from fedbandit.agent.core.evaluator import Evaluator, no_noise
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.trail import (
     ABOUT_ARMS,
@@ -47,7 +48,7 @@ from fedbandit.agent.core.trail import (
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-SCHEMA = 13
+SCHEMA = 14
 """The version of the tables. A file of another one is refused."""
 
 _TABLES = (
@@ -568,8 +569,11 @@ class Rows:
             flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
             stored.decisions[name] = kinds.DecisionRecord(name, number, arm, at, waiting.get(name), *flags, *asked)
         stored.kept = self._kept.read()
-        stored.apply(kinds.Known(arm, fields) for arm, fields in self._known.read())
-        stored.apply(kinds.Released(*row) for row in rows("SELECT * FROM released"))
+        for arm, fields in self._known.read():
+            stored.apply([kinds.Evaluating(fields) if arm == kinds.EVALUATION else kinds.Known(arm, fields)])
+        for arm, level, last in rows("SELECT * FROM released"):
+            is_evaluation = arm == kinds.EVALUATION
+            stored.apply([kinds.EvaluationReleased(last) if is_evaluation else kinds.Released(arm, level, last)])
         stored.apply(kinds.Neighbour(name, bool(heard)) for name, heard in rows("SELECT * FROM neighbour"))
         stored.apply(kinds.Excluded(*row) for row in rows("SELECT * FROM excluded ORDER BY rowid"))
         stored.apply(kinds.HistoryEntered(*row) for row in rows("SELECT * FROM history"))
@@ -581,6 +585,8 @@ class Rows:
         stored.trail = self.trail.head
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
         terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
+        if terms.evaluation is not None:
+            Evaluator(terms, stored, no_noise)
         return stored
 
     # ---------------------------------------------------------------- writing
@@ -604,6 +610,10 @@ class Rows:
                 self.has_old_values = True
                 if self._known.write(arm, fields):
                     self.agent.is_stale = 1
+            case kinds.Evaluating(fields):
+                self.has_old_values = True
+                if self._known.write(kinds.EVALUATION, fields):
+                    self.agent.is_stale = 1
             case kinds.Numbering(incarnation, decisions):
                 self.agent.incarnation, self.agent.decisions = incarnation, decisions
             case BoardRow():
@@ -626,9 +636,9 @@ class Rows:
             case kinds.SiteTimes(clock, late, since):
                 self.agent.clock, self.agent.late, self.agent.since = clock, late, since
             case kinds.Released(arm, level, last):
-                if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
-                    raise BadRows(f"pull {last} of arm {arm} has been released already at level {level}")
-                self._sums.put("released", (arm, level), repr(last))
+                self._release(arm, level, last)
+            case kinds.EvaluationReleased(last):
+                self._release(kinds.EVALUATION, 0, last)
             case kinds.Opened(run):
                 self.agent.run = run
             case ArmChanged():
@@ -652,6 +662,11 @@ class Rows:
                 self.has_old_values |= self._kept.drop(name)
                 for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
+
+    def _release(self, arm: int, level: int, last: int) -> None:
+        if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
+            raise BadRows(f"pull {last} of arm {arm} has been released already at level {level}")
+        self._sums.put("released", (arm, level), repr(last))
 
     def _put(self, table: str, key: str | bytes | int, *row: Any) -> None:
         self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES (?{', ?' * len(row)})", (key, *row))  # noqa: S608
@@ -687,7 +702,8 @@ def make_file(name: str, terms: Federation, incarnation: int, identity: bytes) -
     try:
         for statement in _TABLES:
             file.execute(statement)
-        blank = ((arm, _padded("")) for arm in range(NO_ARM, terms.num_arms))  # a row for each arm, in order
+        first = NO_ARM if terms.evaluation is None else kinds.EVALUATION
+        blank = ((arm, _padded("")) for arm in range(first, terms.num_arms))  # a row for each arm, in order
         file.executemany("INSERT INTO known VALUES (?, ?)", blank)
         shown = terms.digest(), json.dumps(terms.terms())
         row = AgentRow(name, *shown, token_bytes(KEY_SIZE), identity, incarnation, 0)

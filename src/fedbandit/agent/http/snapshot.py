@@ -11,8 +11,9 @@ from fedbandit.agent.core.arms import ArmChange, resumes, takes_back
 from fedbandit.agent.core.board import Board, Held
 from fedbandit.agent.core.bulletin import ArmEntry, Signed
 from fedbandit.agent.core.decisions import Retention
+from fedbandit.agent.core.evaluation import evaluated, remarks
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.notices import Note, warnings_of_terms
+from fedbandit.agent.core.notices import Note, how_chosen, warnings_of_terms
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.words import Words, plural
 from fedbandit.agent.gossip.links import NeighbourStatus
@@ -79,6 +80,7 @@ def site_state(
         neighbours=[_neighbour_state(name, status) for name, status in statuses.items()],
         members=_member_states(site, now),
         privacy=models.PrivacyState(**asdict(site.privacy())),
+        evaluation=_evaluation_state(site),
         refused=refused,
         warnings_of_terms=[it for it in said if it in (*warnings_of_terms(site.terms), INSECURE)],
         notes=[it for it in said if isinstance(it, Note)],
@@ -174,10 +176,35 @@ def _federation_state(site: Site) -> models.FederationState:
         guardrails=None if terms.guardrails is None else models.GuardrailsState(**asdict(terms.guardrails)),
         context=None if terms.context is None else terms.context.plain,
         policy=label_of(terms.policy),
+        chosen=how_chosen(terms),
         words=_words_state(terms.words),
         plan=models.PlanState(**asdict(terms.plan), per_site=getattr(terms.policy, "expected_decisions", None)),
         patients=sum(site.patients),
         digest=terms.digest(),
+    )
+
+
+def _evaluation_state(site: Site) -> models.EvaluationState | None:
+    plan = site.terms.evaluation
+    if plan is None:
+        return None
+    policies = [
+        models.EvaluatedState(
+            name=it.name,
+            words=it.words,
+            decisions=it.decisions,
+            estimate=it.value,
+            interval=None if it.low is None or it.high is None else models.IntervalBody(low=it.low, high=it.high),
+            noise=it.noise,
+            effective=it.effective,
+            mean_weight=it.kept,
+            remark=remarks(it),
+            sites=[models.SiteValue(site=name, decisions=n, value=value) for name, n, value in it.site_values],
+        )
+        for it in evaluated(site)
+    ]
+    return models.EvaluationState(
+        epsilon=plan.epsilon, largest_weight=plan.largest_weight, batch=plan.batch, policies=policies
     )
 
 

@@ -82,7 +82,8 @@ class FederationState(_StateModel):
     context: dict[str, list[str]] | None = Field(
         default=None, description="factors that a request names a level of, with their levels; null: none"
     )
-    policy: str = Field(description="how arms are chosen, in words")
+    policy: str = Field(description="how arms are chosen: the policy and its settings")
+    chosen: str = Field(default="", description="how arms are chosen, in a sentence")
     words: WordsState = Field(default=WordsState(), description="the words in which people are told")
     plan: PlanState = Field(default=PlanState(), description="what was planned")
     patients: int = Field(default=0, description="decisions of all sites that count, as far as known here")
@@ -527,6 +528,38 @@ class MemberBody(_StateModel):
     certificates: dict[str, str] = Field(description="certificates of the signers, in PEM, by their SHA-256")
 
 
+class SiteValue(_StateModel):
+    """One site's own estimate of another policy, noise included."""
+
+    site: str = Field(description="name of the site")
+    decisions: int = Field(description="decisions in its releases")
+    value: float | None = Field(description="mean reward, which noise may take beyond the range; null: unknown")
+
+
+class EvaluatedState(_StateModel):
+    """How well a policy would have done over all sites (docs/evaluate.md)."""
+
+    name: str = Field(description="`as given`, the policy of the federation itself, or one of the terms")
+    words: str = Field(description="what it gives; empty: its name says it")
+    decisions: int = Field(description="decisions of all sites in releases")
+    estimate: float | None = Field(description="mean reward; null: nothing is known")
+    interval: IntervalBody | None = Field(description="95 % interval, for somebody who looks once")
+    noise: float | None = Field(description="the part of the standard error that is noise for privacy")
+    effective: float = Field(description="so many decisions of the policy itself would tell as much, but for the noise")
+    mean_weight: float = Field(description="near 1 if sites could have given what the policy gives, and little was cut")
+    remark: str = Field(description="what to beware of; empty: nothing")
+    sites: list[SiteValue] = Field(description="those that have released")
+
+
+class EvaluationState(_StateModel):
+    """What the terms say of the evaluation of other policies, and what all sites' releases say."""
+
+    epsilon: float = Field(description="what it costs one reward, beside the policy's own epsilon")
+    largest_weight: int = Field(description="larger weights are cut")
+    batch: int = Field(description="decisions in a release")
+    policies: list[EvaluatedState] = Field(description="the policy as given, then those of the terms")
+
+
 class PrivacyState(_StateModel):
     """The privacy of one reward."""
 
@@ -614,6 +647,9 @@ class SiteState(_StateModel):
         default=[], description="all sites whose bulletins are here, this one among them, by name"
     )
     privacy: PrivacyState = Field(description="the privacy of one reward")
+    evaluation: EvaluationState | None = Field(
+        default=None, description="how well other policies would have done; null: the terms name none"
+    )
     refused: dict[str, int] = Field(
         description="connections and messages refused at the port for neighbours since this process started, by reason"
     )

@@ -25,6 +25,7 @@ from fedbandit.agent.core.records import (
     AnotherRuns,
     ArmChanged,
     DecisionRecord,
+    EvaluationReleased,
     Forgotten,
     Numbering,
     Record,
@@ -445,7 +446,7 @@ class Agent:
 
     def _notice_news(self, records: Sequence[Record]) -> None:
         """A release, or a change of arms, goes out at once."""
-        if any(isinstance(it, Released | ArmChanged | Renewed) for it in records):
+        if any(isinstance(it, Released | EvaluationReleased | ArmChanged | Renewed) for it in records):
             self._news.set()
 
     async def _keep_publishing(self) -> None:

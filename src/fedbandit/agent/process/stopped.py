@@ -1,8 +1,5 @@
 """Changes the state file of an agent that is not running."""
 
-from collections.abc import Mapping
-
-from fedbandit.agent.core.bulletin import ArmEntry
 from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.trail import Act, Deed, chained
@@ -42,7 +39,7 @@ def restore(config: SiteConfig, deed: Deed) -> Restored:
         site = Site(config.name, config.terms, stored)
         own, everything = site.board.held(config.name), stored.numbering.decisions
         incarnation = max(new_incarnation(), site.presence.highest[0] + 1)
-        told: Mapping[str, ArmEntry] = {} if own is None else own.bulletin.by_arm
+        told = None if own is None else own.bulletin
         names = site.arms.names
         records, restored = records_of_new_incarnation(stored, config.terms, names, incarnation, everything, told)
         acts = [Act("restore", "restore", detail=f"incarnation {incarnation}")]

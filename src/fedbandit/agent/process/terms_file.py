@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field
 
 from fedbandit.agent.core.context import Factors
+from fedbandit.agent.core.evaluation import EvaluatedPolicy, Evaluation, OtherShares
 from fedbandit.agent.core.federation import NO_FEATURES, Federation, check_trust
 from fedbandit.agent.core.guardrails import Guardrails
 from fedbandit.agent.core.words import Plan, Words
@@ -64,6 +65,24 @@ class _WordsSection(Section):
     failure: str = ""
 
 
+class _OtherShares(Section):
+    context: dict[str, str]
+    shares: dict[str, float | int]
+
+
+class _EvaluatedPolicy(Section):
+    name: str
+    shares: dict[str, float | int] = Field(default_factory=dict[str, "float | int"])
+    strata: list[_OtherShares] = Field(default_factory=list[_OtherShares])
+
+
+class _EvaluationSection(Section):
+    epsilon: float
+    policies: list[_EvaluatedPolicy]
+    largest_weight: int | None = None
+    batch: int | None = None
+
+
 class _PlanSection(Section):
     question: str = ""
     starts: Annotated[str, BeforeValidator(_day)] = ""
@@ -86,6 +105,7 @@ class FederationSection(Section):
     shares: _FederationShares | None = None
     guardrails: _GuardrailsSection | None = None
     context: dict[str, Any] | None = None
+    evaluation: _EvaluationSection | None = None
     words: _WordsSection = _WordsSection()
     plan: _PlanSection = _PlanSection()
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -147,6 +167,7 @@ def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federati
         guardrails=_guardrails(section.guardrails),
         context=None if section.context is None else Factors.of(section.context),
         max_agents=section.max_agents,
+        evaluation=_evaluation(section.evaluation),
         words=_checked_at("words", lambda: Words(**section.words.model_dump())),
         plan=_checked_at("plan", lambda: Plan(**section.plan.model_dump())),
         **given,
@@ -165,6 +186,22 @@ def _shares(section: _FederationShares | None) -> Shares | None:
     if section is None:
         return None
     return _checked_at("shares", lambda: Shares(section.control, section.control_share, section.least_share))
+
+
+def _evaluation(section: _EvaluationSection | None) -> Evaluation | None:
+    if section is None:
+        return None
+    policies = tuple(
+        EvaluatedPolicy(
+            it.name,
+            tuple(it.shares.items()),
+            tuple(OtherShares(tuple(other.context.items()), tuple(other.shares.items())) for other in it.strata),
+        )
+        for it in section.policies
+    )
+    given = {"largest_weight": section.largest_weight, "batch": section.batch}
+    numbers = {name: value for name, value in given.items() if value is not None}
+    return _checked_at("evaluation", lambda: Evaluation(section.epsilon, policies, **numbers))
 
 
 def _guardrails(section: _GuardrailsSection | None) -> Guardrails | None:

@@ -8,6 +8,7 @@ import { drawChanges, readChanges } from "./changes.js";
 import { drawConnection } from "./connection.js";
 import { drawDecisions, drawFactsOfSite } from "./decisions.js";
 import { setAttribute, setText, show } from "./elements.js";
+import { drawEvaluation } from "./evaluation.js";
 import { duration, shortened, shortPercent } from "./format.js";
 import { drawForest, learnEvidence } from "./forest.js";
 import { drawHistory } from "./history.js";
@@ -164,6 +165,7 @@ function drawFrame(known) {
     drawDecisions,
     drawPrivacy,
     drawStrata,
+    drawEvaluation,
     drawForest,
     drawHistory,
     drawChanges,
