@@ -64,7 +64,7 @@ NOT_COUNTED: dict[str, dict[str, str]] = {
         "_chance | terms.catches_up and count_lagging(me.tried, seen.n_max, terms.num_agents) > 0": _CATCHES_UP,
         "published": _AVERAGES,
         "believe": _AVERAGES,
-        "too_few_patients": "advice on terms",
+        "too_few_patients | after expected_decisions is None or num_agents == 1": "advice on terms",
         "warn_of_few_patients": "advice to who simulates",
         "_rounded_up": "advice on terms",
         "FedBatch.check": "for problems of the simulator",
@@ -98,7 +98,7 @@ NOT_COUNTED: dict[str, dict[str, str]] = {
         "Restored.in_words": _OF_PEOPLE,
     },
 }
-"""Functions, and branches by their condition, that hold no reward at a live site, and why."""
+"""Functions, branches by their condition, and what comes after a first one: no reward is there at a live site."""
 
 
 def functions_in(code: CodeType) -> Iterator[CodeType]:
@@ -130,6 +130,10 @@ def parts_of(path: Path) -> dict[str, set[int]]:
             if isinstance(it, ast.FunctionDef | ast.ClassDef):
                 inner = (*names, it.name)
                 found[".".join(inner)] = _span(it.body)
+                guard = next((one for one in it.body if isinstance(one, ast.If)), None)
+                if guard is not None:
+                    rest = it.body[it.body.index(guard) + 1 :]
+                    found[f"{'.'.join(inner)} | after {ast.unparse(guard.test)}"] = _span(rest)
             elif isinstance(it, ast.If):
                 found.setdefault(f"{'.'.join(names)} | {ast.unparse(it.test)}", set()).update(_span(it.body))
             look(it, inner)

@@ -106,7 +106,7 @@ def _terms(policy: str, epsilon: float, dice: Dice) -> Federation:
     factors = None
     if dice.chance(0.35):
         levels = (Factor("age", ("old", "young")), Factor("sex", ("f", "m")))
-        factors = Factors(levels[: dice.pick(1, 1, 2)])
+        factors = Factors(levels[: dice.pick(1, 2, 2)])
     common: dict[str, Any] = {
         "reward_window": window,
         "default_reward": default,
@@ -123,7 +123,7 @@ def _terms(policy: str, epsilon: float, dice: Dice) -> Federation:
         index = "thompson"
     is_proved = index == "ucb" and not window and not shares and dice.chance(0.5)  # a default would move the mean
     radius: Literal["calibrated", "proved"] = "proved" if is_proved else "calibrated"
-    size, growth = dice.pick(2, 3, 4) if is_told else dice.pick(2, 1, 3), dice.pick(1.5, 1.1, 2.0, None)
+    size, growth = dice.pick(3, 4, 4) if is_told else dice.pick(2, 1, 3), dice.pick(1.5, 1.1, 2.0, None)
     counts: Counts = "sites" if is_proved else dice.pick("sites", "patients")
     if counts == "patients":
         common |= {"largest_share": dice.pick(0.5, 0.9), "max_decisions_per_day": dice.pick(None, 100.0)}
@@ -549,7 +549,7 @@ THEMES = (
         requests=0.9,
         plots=(
             (_copy_disk, _put_back, _restore),
-            (_copy_disk, _put_back, _restore, _restore),
+            (_copy_disk, _put_back, _restart, _restore),
             (_copy_disk, _put_back, _confirm, _restore),
             (_twin, _restore),
             (_twin, _confirm),
@@ -590,6 +590,7 @@ THEMES = (
         late=0.2,
         delicate=_before((Exchange, SaveBoard)),
         sure=0.7,
+        plots=((_say, _save_board, _restart), (_say, _say, _save_board, _restart), ()),
     ),
     Theme("arms stop", (_stop,), _has_none, free=0.1, many=0.1, late=0.0, delicate=_before(ChangeArm), requests=0.65),
     Theme(
