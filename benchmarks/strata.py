@@ -103,13 +103,13 @@ def play(row: Row, first: int, last: int) -> dict[str, list[float]]:
     return dict(zip(POLICIES, regret.tolist(), strict=True))
 
 
-def measure(file: Path, start: int, limit: int | None, only: str) -> None:
+def measure(file: Path, start: int, limit: int | None, only: str, longest: int) -> None:
     """Play what is missing, a few instances of each line in turn."""
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     began = time.time()
     for upto in range(AT_ONCE, max(row.instances for row in ROWS) + 1, AT_ONCE):
         for row in ROWS:
-            if only not in row.name:
+            if only not in row.name or row.horizon > longest:
                 continue
             known = found.setdefault(row.name, {context: [] for context in POLICIES})
             done = len(known["strata"])
@@ -202,12 +202,13 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--instances", type=int, help="so many of each line")
     parser.add_argument("--only", default="", help="lines whose name has this text, such as 'a 10 5 4 1.0 2000'")
+    parser.add_argument("--longest", type=int, default=10**9, help="lines of at most so many rounds")
     given = parser.parse_args()
     if given.speed:
         speed()
         return
     if not given.write:
-        measure(given.file, TUNING if given.tuning else FRESH, given.instances, given.only)
+        measure(given.file, TUNING if given.tuning else FRESH, given.instances, given.only, given.longest)
     lines = list(table(given.file))
     print("\n".join(lines))
     if given.write:

@@ -127,6 +127,21 @@ def test_arms_are_balanced_in_each_stratum_whatever_happens(seed, tmp_path):
     assert 2 <= furthest <= MOST_APART
 
 
+def test_people_are_told_the_whole_deviation_of_an_estimate():
+    """Draws cover what own pulls can remove; what arms are like at two sites that released nothing is uncertain."""
+    terms = replace(TERMS, counts="sites")
+    site = new_site(terms)
+    for name in ("s1", "s2"):
+        silent = Bulletin(terms.digest(), name, 1, 1, 0, decisions=0, arms=())
+        site.board.merge(Signed(silent.encode(), b"", b""), 1.0)
+    for i in range(600):
+        treat(site, i % 3, i // 3 % 3, 0.5)
+    player = site._looking
+    for k in range(len(ARMS)):
+        for s in range(STRATA):
+            assert player.error(k, s) > 3.0 * player.me.spread[s][k] / GRID
+
+
 def test_the_chance_of_each_arm_is_exact_while_some_are_unknown():
     """What 4,000 draws give, among all arms and among those that a request may have: within 6 standard errors."""
     terms = replace(TERMS, policy=FedBatch(8.0, context="strata", first_batch=4))
