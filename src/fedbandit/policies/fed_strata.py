@@ -59,6 +59,7 @@ KNOWS = Fields(
     weight=Number[ARMS, STRATA],  # ... the agent's weight in the average of each stratum ...
     score=Number[ARMS, STRATA],  # ... e ...
     precision=Number[ARMS, STRATA, STRATA],  # ... and L
+    share=Number.carried,  # the agent's part of all weight, where patients count
     alone=Number,  # the fewest rewards of a cell that is released alone when its arm closes
     alone_later=Number,  # where it has been before
     pool_least=Number,  # the fewest rewards of a later pooled sum
@@ -101,7 +102,6 @@ class Terms(NamedTuple):
     by_rate: int  # whether agents count by their patients of a stratum
     share: float  # the agent's weight, where sites count
     own_share: float  # variance of theta / variance of an agent's own mean, where all know alike
-    is_capped: int  # whether a draw covers no more than that
     total: float  # of all weights; 0: they are measured
     squares: float  # of all weights
     epsilon: float
@@ -282,6 +282,7 @@ def receive(me: Any, terms: Terms, arm: int, rows: Any, versions: Any) -> None:
         me.means[arm],
         me.variances[arm],
     )
+    me.share = strata.share_of_all(me.weight[arm], me.vectors, len(me.due))
     choose_batches(me, terms)
 
 
@@ -308,8 +309,7 @@ def judge(me: Any, terms: Terms) -> None:
             mean = strata.mean_over_scales(me.means[k][s], me.chances)
             variance = strata.variance_over_scales(me.means[k][s], me.variances[k][s], me.chances, mean)
             me.error[s][k] = terms.width * radii.deviation(variance)
-            if terms.is_capped:
-                variance = min(variance, most_variance(me, terms, k, s))
+            variance = min(variance, most_variance(me, terms, k, s))
             me.theta[s][k] = terms.middle + terms.width * mean
             me.spread[s][k] = strata.DRAWN * terms.width * radii.deviation(variance)
 
@@ -325,7 +325,8 @@ def most_variance(me: Any, terms: Terms, arm: int, s: int) -> float:
         for q in range(len(me.due)):
             of_all += me.precision[arm][r][q]
     precision = me.matters * of_stratum + (1.0 - me.matters) * of_all
-    return terms.own_share / precision if precision > 0.0 else inf
+    share = me.share if terms.by_rate else terms.own_share
+    return share / precision if precision > 0.0 else inf
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int, context: Context) -> float:
@@ -487,7 +488,6 @@ def strata_terms(setting: Setting, epsilon: float, first_batch: int, growth: flo
         by_rate=int(by_rate),
         share=0.0 if by_rate else setting.share,
         own_share=setting.sum_of_squares,
-        is_capped=int(not by_rate),
         total=0.0 if by_rate else float(num_agents),
         squares=0.0 if by_rate else setting.sum_of_squares * num_agents * num_agents,
         epsilon=epsilon,

@@ -40,6 +40,7 @@ __all__ = [
     "place_of_precision",
     "place_of_score",
     "posterior_of_arm",
+    "share_of_all",
     "variance_over_scales",
 ]
 
@@ -223,6 +224,15 @@ def _weigh_sites(
         vectors[_TOTAL][s] = whole
         vectors[_MISSING][s] = max(all_squares - vectors[_SHARE][s], 0.0) / (whole * whole)
     return heard
+
+
+def share_of_all(own: Sequence[float], vectors: Matrix, size: int) -> float:
+    """A site's part of the weight of all, over strata, after ``posterior_of_arm``."""
+    mine, total = 0.0, 0.0
+    for s in range(size):
+        mine += own[s]
+        total += vectors[_TOTAL][s]
+    return mine / total
 
 
 def _add_sites(
