@@ -330,6 +330,40 @@ def test_a_file_from_before_a_release_is_refused(tmp_path):
         journal.load()
 
 
+def test_a_site_that_lost_its_file_goes_on_with_what_it_had_released():
+    """The same records, bit for bit, and patients; nothing is drawn for what may have been released."""
+    network, pick = MemoryNetwork(TERMS, [("n", "s")], seed=5, spreads=True), Random(3)  # noqa: S311
+
+    def treat_all(count):
+        for _ in range(count):
+            for name in ("n", "s"):
+                decided = network.decide(name, context=FACTORS.levels(pick.randrange(STRATA)))
+                network.report(name, decided.id, float(pick.random() < 0.5))
+            network.exchange("n", "s")
+            network.run()
+
+    treat_all(200)
+    before = network.site("n").board.held("n").bulletin
+    assert sum(it.releases for it in before.arms) > 5
+    network.lose_disk("n")
+    network.restart("n")
+    for _ in range(3):
+        network.exchange("n", "s")
+        network.run()
+    site = network.site("n")
+    after = {it.name: it for it in site._entries()}
+    for it in before.arms:
+        if it.releases:
+            assert (after[it.name].row, after[it.name].releases) == (it.row, it.releases)
+            assert after[it.name].cells == it.cells
+            k = ARMS.index(it.name)
+            assert all(site.stored.released.get((k, s), 0) == n for s, n in enumerate(it.cells))
+    assert site.theta == network.site("s").theta
+    treat_all(200)
+    assert sum(network.site("n").releases) > sum(it.releases for it in before.arms), "it goes on"
+    assert not network.site("s").drawn_twice
+
+
 def test_a_cell_is_never_released_twice_on_disk(tmp_path):
     with closing(SqliteJournal(tmp_path / "state.sqlite", "here", TERMS, 1)) as journal:
         journal.commit([Released(0, 1, 5), Released(0, 2, 5)])

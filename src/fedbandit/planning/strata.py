@@ -20,7 +20,6 @@ from fedbandit.planning.forecast import ForecastTable, about, duration, percent
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
 from fedbandit.planning.trials import Share, deviations, share_of, sure_of
 from fedbandit.policies import FedBatch, FewPatientsWarning
-from fedbandit.rules.strata import DRAWN
 from fedbandit.simulation.run import check_call, truths_of
 from fedbandit.world.problem import Problem
 
@@ -254,4 +253,4 @@ def _errors(agents: Any, stratum: int, context: str) -> tuple[NDArray[np.float64
         return deviations(agents, np.arange(len(agents)))
     if context == "separate":
         return agents["spread"][:, stratum], ~agents["cell_unknown"][:, stratum].astype(bool).any(axis=1)
-    return agents["spread"][:, stratum] / DRAWN, agents["num_unknown"] == 0
+    return agents["error"][:, stratum], agents["num_unknown"] == 0

@@ -351,6 +351,27 @@ def chance(me: Any, terms: Terms, seen: Any, now: Now, arm: int, context: Contex
     return highest_chance(me.theta[s], me.spread[s], arm)
 
 
+def take_back(me: Any, terms: Terms, arm: int, size: Any, row: tuple[float, ...]) -> None:
+    """Enter what the agent had released before it lost what it knew: ``row`` is its record, the same bit for bit.
+
+    ``size``: the rewards of each stratum that may be in it. The record counts as that of pooled sums: what it is made
+    of is not needed any more.
+    """
+    num_strata, rewards = len(me.due), 0
+    me.releases[arm] = int(row[0])
+    for s in range(num_strata):
+        me.cells[arm][s] = me.marks[arm][s] = size[s]
+        me.cell_end[arm][s] = size[s] + batch.batch_size(size[s], terms.first_batch, terms.growth)
+        rewards += size[s]
+        me.weight[arm][s] = row[1 + s]
+        me.pool_score[arm][s] = row[strata.place_of_score(num_strata, s)]
+        for r in range(num_strata):
+            me.pool_precision[arm][s][r] = row[strata.place_of_precision(num_strata, s, r)]
+    me.n[arm] = me.released[arm] = rewards
+    me.arm_end[arm] = rewards + batch.batch_size(rewards, terms.first_batch, terms.growth)
+    write_record(me, terms, arm)
+
+
 HIERARCHICAL = Page(
     knows=KNOWS,
     averaged=(),
@@ -370,6 +391,7 @@ HIERARCHICAL = Page(
     radius=None,
     margin=margin,
     chance=chance,
+    take_back=take_back,
 )
 
 
@@ -471,6 +493,7 @@ SEPARATE = HIERARCHICAL._replace(
     estimate=estimate_apart,
     margin=margin_apart,
     chance=chance_apart,
+    take_back=None,
 )
 
 

@@ -250,6 +250,7 @@ class Page(NamedTuple):
       derived from it when the arm was released, and nothing else
     * ``take_back(me, terms, arm, size, row)``: at a live site that has lost its file, for each batch that it had
       released: note one of this size, whose rewards are gone; ``row`` is what the last of them made it publish.
+      A page of strata notes all of them at once: ``size`` has the rewards of each stratum, ``row`` is its record.
       ``None``: the site begins anew
     * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off

@@ -9,7 +9,7 @@ one sum cost twice. So an agent writes ``kept()`` and the interval to its disk, 
 the release (docs/privacy.md, "A restart").
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, cast
 
@@ -257,6 +257,12 @@ class Mechanism:
             page.take_back(me, self.terms, arm, private.skip_batch(me, arm), row)
         if self.ledger is not None and releases:
             self.ledger.restore({(arm, 0): me.released[arm]})
+
+    def take_back_cells(self, arm: int, releases: int, row: tuple[float, ...], sizes: Sequence[int]) -> None:
+        """The same of a page of strata; ``sizes``: the decisions of each stratum, all of which may be in releases."""
+        assert self.page.take_back is not None and self.ledger is not None  # noqa: S101, PT018  # the caller has looked
+        self.page.take_back(self.me, self.terms, arm, list(sizes), (float(releases), *row[1:]))
+        self.ledger.restore({(arm, s): mark for s, mark in enumerate(sizes) if mark})
 
     # ---------------------------------------------------------------- a restart
 

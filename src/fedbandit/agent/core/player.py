@@ -17,7 +17,7 @@ from fedbandit.policies.protocol import Context, Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid
 from fedbandit.rules.radius import deviation
 from fedbandit.rules.releases import mean_of_heard
-from fedbandit.rules.strata_influence import packed
+from fedbandit.rules.strata_influence import packed, unpacked
 
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
@@ -328,6 +328,15 @@ def taken_back(
         it, fields = entries.get(name), stored.known.get(k)
         if it is None or name not in unreleased or not 0 < it.releases <= MOST_TAKEN_BACK:
             continue
+        if num_strata := terms.num_strata:
+            mechanism.take_back_cells(k, it.releases, unpacked(it.row, num_strata), it.cells)
+            row = mechanism.kept(k)
+            if fields is not None:
+                row |= _with_open_cells(row, fields)
+            known.append(Known(k, row))
+            marks = ((s, mark) for s, mark in enumerate(row["marks"]) if mark > stored.released.get((k, s), 0))
+            released += [Released(k, s, mark) for s, mark in marks]
+            continue
         mechanism.take_back(k, it.releases, it.row)
         row = mechanism.kept(k)
         if fields is not None:
@@ -337,3 +346,10 @@ def taken_back(
     if known and NO_ARM not in stored.known:
         known.append(Known(NO_ARM, mechanism.kept(NO_ARM)))
     return [*known, *released]
+
+
+def _with_open_cells(row: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Rewards of this file that are in no release stay where they are, behind those that were taken back."""
+    still = [n - mark for n, mark in zip(fields["cells"], fields["marks"], strict=True)]
+    cells = [mark + n for mark, n in zip(row["marks"], still, strict=True)]
+    return {"cells": cells, "n": sum(cells), "totals": fields["totals"]}

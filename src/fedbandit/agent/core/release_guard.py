@@ -511,6 +511,13 @@ def records_of_new_incarnation(
     return tuple(records), Restored(dropped + rewarded, len(doubtful) - rewarded, kept)
 
 
+def _nothing_open(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Sums of rewards that are in no release are dropped; with strata those of each cell."""
+    if "marks" in fields:
+        return {"cells": fields["marks"], "totals": [0] * len(fields["marks"])}
+    return {"total": 0}
+
+
 def _known_by_releases(stored: Stored, terms: Federation) -> Iterator[tuple[int, dict[str, Any]]]:
     """What the page knows by what was released alone.
 
@@ -521,4 +528,4 @@ def _known_by_releases(stored: Stored, terms: Federation) -> Iterator[tuple[int,
         yield from stored.known.items()
     elif terms.page.take_back is not None:
         for arm, fields in stored.known.items():
-            yield arm, fields if arm == NO_ARM else {**fields, "n": fields["released"], "total": 0}
+            yield arm, fields if arm == NO_ARM else {**fields, "n": fields["released"], **_nothing_open(fields)}
