@@ -454,7 +454,7 @@ OLD_COPIES = [  # P12: an old or copied file releases nothing twice
         "test_an_old_file_is_noticed_and_releases_nothing", never="is_held"),
     bug("a new incarnation keeps the open batch", "_known_by_releases",
         "test_restore_drops_what_may_have_been_released_and_keeps_the_rest",
-        swap={"{**fields, 'n': fields['released'], 'total': 0}": "fields"}),
+        swap={"{**fields, 'n': fields['released'], **_nothing_open(fields)}": "fields"}),
     bug("ids do not tell the process", "decision_id", "test_ids_are_never_used_again", swap={"run": "0"}),
     bug("an old file passes for a lost one", "Presence.receive_own",
         "test_a_file_from_before_it_was_ever_shown_is_old_and_not_lost", always="self.first == 0"),
