@@ -13,6 +13,7 @@ from fedbandit.agent.core.board import Have
 from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.decisions import ANY, Decisions, Expired, Request, SiteDraws
 from fedbandit.agent.core.decisions import Outcome as RewardOutcome
+from fedbandit.agent.core.evaluator import Evaluator
 from fedbandit.agent.core.history import History
 from fedbandit.agent.core.records import Record, Rewarded, Step, Stored
 from fedbandit.agent.core.site import Site
@@ -54,6 +55,8 @@ def more_broken_sites() -> list[BrokenSite]:
         BrokenSite("a pooled release also releases a cell", "proof", PooledTwiceSite),
         BrokenSite("whether strata matter follows from unreleased sums", "proof", PeekingAtStrataSite),
         BrokenSite("a good reward of one stratum ends its batch later", "proof", LongerCellSite),
+        BrokenSite("no noise on sums for other policies", "proof", BareSumsSite),
+        BrokenSite("a reward counts twice for other policies", "proof", DoubledSumsSite),
     ]
 
 
@@ -394,6 +397,44 @@ class LongerCellSite(_StrataSite):
 
 
 # ---------------------------------------------------------------- what others are told
+
+
+class _EvaluatingSite(Site):
+    """With an evaluator of its own."""
+
+    evaluator = Evaluator
+
+    def _take_over(self, stored: Stored) -> None:
+        super()._take_over(stored)
+        if self._evaluator is not None:
+            self._evaluator = self._decisions._evaluator = self.evaluator(self.terms, self._stored, self._noise)
+
+
+class _BareEvaluator(Evaluator):
+    def release(self) -> tuple[Record, ...]:
+        draw = self._ledger.draw
+        self._ledger.draw = lambda *place: 0 * draw(*place)
+        try:
+            return super().release()
+        finally:
+            del self._ledger.draw
+
+
+class BareSumsSite(_EvaluatingSite):
+    """Draws noise for them, and forgets to add it."""
+
+    evaluator = _BareEvaluator
+
+
+class _DoublingEvaluator(Evaluator):
+    def _add(self, it: Any, reward: int) -> None:
+        super()._add(it, 2 * reward)
+
+
+class DoubledSumsSite(_EvaluatingSite):
+    """Adds each reward twice."""
+
+    evaluator = _DoublingEvaluator
 
 
 class GuardingSite(RememberingSite):

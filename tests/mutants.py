@@ -882,6 +882,32 @@ LINEAR = [  # decisions with features
         "test_an_own_policy_that_takes_features_is_refused_in_words", body="return False"),
 ]
 
+OTHER_POLICIES = [  # sums for them over all sites: what one reward moves, and what is in a batch
+    bug("weights are not cut", "weight_in_steps", "test_weights_are_cut",
+        swap={"min(round(min(chance / propensity, float(largest)) * grid), largest * grid)":
+              "round(chance / propensity * grid)"}),
+    bug("the noise of one policy for all", "epsilon_of_sum",
+        "test_all_sums_together_cost_no_more_than_epsilon", swap={"num_policies * largest": "largest"}),
+    bug("a gain exceeds its weight", "gain_in_steps",
+        "test_another_reward_moves_a_gain_by_no_more_than_the_weight",
+        swap={"2 * weight * reward + grid": "2 * weight * reward + 3 * grid"}),
+    bug("a batch goes out before its last decision counts", "Evaluator.is_due",
+        "test_a_release_is_a_batch_of_decisions_by_their_numbers",
+        swap={"done == self._plan.batch": "done >= self._plan.batch - 1"}),
+    bug("a cancelled decision is waited for", "Decisions.cancel",
+        "test_a_release_is_a_batch_of_decisions_by_their_numbers",
+        swap={"self._evaluator.take((), [cancelled])": "pass"}),
+    bug("restore keeps open sums", "evaluation_renewed",
+        "test_an_old_file_releases_no_reward_again", swap={"{**fields, 'last': last, 'open': {}}": "fields"}),
+    bug("what was certain is evaluated", "Evaluator._was_a_choice",
+        "test_what_is_certain_or_unknown_is_left_out", body="return True"),
+    bug("a liar's sums count as they are", "bounded",
+        "test_what_a_liar_says_counts_as_what_an_honest_site_could_say", body="return said", beside="PolicySums"),
+    bug("one draw for all sums", "Evaluator.release",
+        "test_a_release_is_a_batch_of_decisions_by_their_numbers",
+        swap={"self._ledger.draw(row, first, end)": "self._ledger.draw(row, first, end) if row == 0 else 0"}),
+]
+
 AREAS = {
     "paper": PAPER,
     "policies": POLICIES,
@@ -891,6 +917,7 @@ AREAS = {
     "own policies": OWN,
     "gpu": GPU,
     "privacy": PRIVACY,
+    "evaluation over sites": OTHER_POLICIES,
     "agent: links": LINKS,
     "agent: liars and strangers": LIARS,
     "agent: disk": DISK,

@@ -522,7 +522,7 @@ def test_the_page_runs_as_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log.jsonl").write_text(golden.SITE_LOG.read_text())
     block, by_age, of_terms = of("toml", *({it.page for it in of("toml")} - {"evaluate.md"}))
-    section = {"name": "t", "arms": ["insulin", "metformin"], "rewards": [0.0, 1.0]}
+    section = {"name": "t", "arms": ["insulin", "metformin"], "rewards": [0.0, 1.0], "policy": {"epsilon": 1.0}}
     section |= tomllib.loads(of_terms.text)["federation"]
     found, mistakes = read_terms(FederationSection(**section), "", tmp_path)
     assert not mistakes

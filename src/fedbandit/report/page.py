@@ -359,7 +359,8 @@ def _evaluation(state: SiteState) -> Iterator[str]:
     yield (
         f"<p>The mean {_text(words.reward)} that patients of all sites would have had under another policy, from which "
         f"{_text(words.arm)} they got and how likely that was. The intervals (95 %) are for somebody who looks once. "
-        f"No site showed more than noisy sums: they cost each patient epsilon {found.epsilon:g} of privacy.</p>"
+        f"<i>Worth</i> is how many patients of the policy itself would tell as much. No site showed more than "
+        f"noisy sums: they cost each patient epsilon {found.epsilon:g} of privacy.</p>"
     )
     ends = [end for it in found.policies for end in (it.estimate, *_ends(it.interval)) if end is not None]
     scale = Scale(ends, terms.low, terms.high, 250)
@@ -374,7 +375,7 @@ def _evaluation(state: SiteState) -> Iterator[str]:
         rows.append([f"{_name(it.name)}<br>{what}", drawn, estimate, *counts])
     label = f"from {scale.low:.{decimals}f} to {scale.high:.{decimals}f}"
     headings = [("policy", ""), (axis(scale, label), "plot"), ("estimate (95 %)", "w")]
-    yield from _table([*headings, ("patients", "n"), ("tell as much as", "n")], rows, (), "forest")
+    yield from _table([*headings, ("patients", "n"), ("worth", "n")], rows, (), "forest")
 
 
 # ---------------------------------------------------------------- over time

@@ -25,7 +25,7 @@ function makeRow(policy) {
   };
   const row = el(
     "tr",
-    { class: "colour-7" },
+    {},
     el("th", { scope: "row" }, nameOf(policy.name), parts.what),
     el("td", { class: "chart" }, parts.whisker),
     cell("estimate, 95 % interval", parts.estimate, " ", parts.interval),
