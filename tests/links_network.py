@@ -232,7 +232,7 @@ class Caller:
         return [it.words for it in self.frames if isinstance(it, frames.Refusal)]
 
 
-async def until(condition, within=30.0, every=0.005):
+async def until(condition, within=60.0, every=0.005):
     """Wait until something holds; how long it took."""
     began = time.perf_counter()
     while not condition():
@@ -266,7 +266,7 @@ def ring(count):
     return [(f"s{i}", f"s{(i + 1) % count}") for i in range(count)]
 
 
-def run(scenario, within=60.0):
+def run(scenario, within=240.0):
     """Run a scenario; the loop must not hang, nor be left with tasks."""
 
     async def bounded():

@@ -69,4 +69,4 @@ def test_a_release_and_a_stop_are_known_everywhere_at_once(tmp_path):
             for agent in agents:
                 await agent.stop()
 
-    run(scenario(), 150.0)
+    run(scenario())

@@ -68,7 +68,7 @@ def test_a_link_outlives_a_bad_wire(monkeypatch):
                 assert north.status("east").suspicion is None
                 await east.links.close()
 
-    run(scenario(), 90.0)
+    run(scenario())
 
 
 # ---------------------------------------------------------------- proxies

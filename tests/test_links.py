@@ -764,7 +764,7 @@ class TestBounded:
                 await late.links.close()
                 await north.links.close()
 
-        run(scenario(), 90.0)
+        run(scenario())
 
     def test_of_many_questions_at_once_only_the_last_is_answered(self):
         """A board of 300 long bulletins; 2000 questions in a second would cost a hundred."""
@@ -900,7 +900,7 @@ def test_a_hundred_sites():
             haves = [dict(party.site.have()) for party in it.values()]
             assert all(have == haves[0] for have in haves)
 
-    run(scenario(), 120.0)
+    run(scenario())
 
 
 class TestCertificatesRemembered:

@@ -15,7 +15,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator
 
 from fedbandit.checks import FileError, InvalidArgument, closest, instance, number_between, whole_number
 from fedbandit.policies import MAX_HORIZON, Policy
@@ -44,15 +46,27 @@ class _GraphSection(Section):
     num_agents: int | None = None
 
 
+def _number_or_numbers(value: object) -> object:
+    several = cast("list[object]", value) if isinstance(value, list) else [value]
+    for each in several:
+        if isinstance(each, bool) or not isinstance(each, int | float):
+            raise InvalidArgument("", each, "a valid number")
+    return cast(object, value)
+
+
+_Means = list[list[Annotated[Any, AfterValidator(_number_or_numbers)]]]
+"""Numbers, or with strata lists of them: by agent, stratum and arm."""
+
+
 class _Change(Section):
     first_round: int
-    means: list[list[Any]]
+    means: _Means
 
 
 class _ProblemSection(Section):
     rewards: str = "gaussian"
     hospital: Literal["order", "random"] | None = None
-    means: list[list[Any]] | None = None  # numbers; or with strata rows of them: by agent, stratum and arm
+    means: _Means | None = None
     changes: list[_Change] | None = None
     num_arms: int | None = None
     seed: int = 0
