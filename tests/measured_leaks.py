@@ -25,7 +25,7 @@ from fedbandit.audit.suite import check_noise
 from fedbandit.privacy.noise import GRID
 from more_broken_sites import more_broken_sites
 
-SCRIPTS = 1_000
+SCRIPTS = 400
 DRY_RUNS = 100
 MOST_RELEASES = 6  # of an arm, that an attack looks at
 MUCH = 1e9  # more than any estimate

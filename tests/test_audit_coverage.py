@@ -25,11 +25,11 @@ PLAYED = {
     "privacy/ledger.py": 0.95,
     "privacy/mechanism.py": 0.95,
     "privacy/noise.py": 0.95,
-    "policies/fed_batch.py": 0.95,
-    "agent/core/site.py": 0.86,
-    "agent/core/decisions.py": 0.84,
+    "policies/fed_batch.py": 0.83,
+    "agent/core/site.py": 0.88,
+    "agent/core/decisions.py": 0.92,
     "agent/core/player.py": 0.95,
-    "agent/core/release_guard.py": 0.69,
+    "agent/core/release_guard.py": 0.80,
 }
 """The parts, and the share of lines that must be played: the goal, or the floor where it is not reached yet."""
 
@@ -80,7 +80,6 @@ NOT_COUNTED: dict[str, dict[str, str]] = {
         "Merged.site": "for links",
     },
     "agent/core/decisions.py": {
-        "arms_in": _OF_PEOPLE,
         "draws_for": "randomness is an argument: scripts draw it",
         "Slots.oldest": _OF_PEOPLE,
         "Decisions.oldest_pending": _OF_PEOPLE,

@@ -270,7 +270,7 @@ def run_jobs(
 ) -> list[AuditRow]:
     """Run all that measures, then proofs, in two processes: so many minutes of each process's CPU time.
 
-    Whatever else a machine does then changes how long it takes, and not how much is looked at. Each part has a share of
+    What else a machine does then changes how long it takes, and hardly how much is looked at. Each part has a share of
     that time, and of each proof a slice is played at least. Rows are in the order of the jobs. ``on_progress`` gets
     seconds.
     """
