@@ -37,8 +37,8 @@ from measured_leaks import measured
 from more_broken_sites import more_broken_sites
 
 BROKEN = {broken.label: broken for broken in (*broken_sites(), *more_broken_sites())}
-SCRIPTS = 400
-"""As many as an audit plays of one policy."""
+SCRIPTS = 1_500
+"""More than an audit of 90 seconds plays: it finds most variants, and one of six minutes nearly all."""
 
 
 def drawn_scripts(policy, count, first=0):
@@ -344,11 +344,11 @@ def test_every_broken_site_is_caught(label):
         assert row.refuted
         assert row.reason.startswith("noise: ")
         return
-    leak = caught(label, shrinking=2.0)
+    leak = caught(label, shrinking=5.0)
     assert leak is not None
     assert f"after {leak.at:.6g} s" in leak.words
     assert leak.shown
-    assert len(leak.pair.script.events) <= 12, "\n".join(leak.in_words())
+    assert len(leak.pair.script.events) <= 20, "\n".join(leak.in_words())
 
 
 def test_a_script_that_fails_shrinks_and_says_what_an_observer_saw():
