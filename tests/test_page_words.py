@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.words import Plan, Words
 from live import TERMS as TWO_ARMS
 from live import bulletin_of, serving
@@ -75,6 +76,9 @@ def test_a_physician_reads_no_commands_and_the_words_of_the_terms(browser, tmp_p
     terms = replace(TERMS, words=WORDS, max_agents=5)
     with serving(tmp_path, terms=terms) as agent:
         played(agent, 5)
+        for k in range(15):  # each arm has releases of its own, so none ties with the leader
+            (it,) = agent.call(lambda driver, k=k: driver.request(Request(eligible=(k % 3,))))
+            agent.call(lambda driver, it=it, k=k: driver.report(it.id, (0.2, 0.9, 0.5)[k % 3]))
         agent.hear(bulletin_of("west", terms))
         leader = ask(f"{agent.url}/v1/state")[1]["answer"]["leader"]
         ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": leader, "reason": "recalled"})
