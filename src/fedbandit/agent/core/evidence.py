@@ -157,7 +157,7 @@ class _Looked:
                 name,
                 None if mean is None else from_grid(mean, self._terms.low, self._terms.high),
                 None if variance is None else from_grid(sqrt(variance), 0.0, self._width),
-                weight / total if mean is not None else 0.0,
+                weight / total if mean is not None or self._stratum is not None else 0.0,  # others' strata tell, too
                 patients,
                 0 if entry is None else entry.rewards,
                 part,
