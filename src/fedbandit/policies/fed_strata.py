@@ -357,18 +357,15 @@ def take_back(me: Any, terms: Terms, arm: int, size: Any, row: tuple[float, ...]
     ``size``: the rewards of each stratum that may be in it. The record counts as that of pooled sums: what it is made
     of is not needed any more.
     """
-    num_strata, rewards = len(me.due), 0
+    num_strata = len(me.due)
     me.releases[arm] = int(row[0])
     for s in range(num_strata):
-        me.cells[arm][s] = me.marks[arm][s] = size[s]
         me.cell_end[arm][s] = size[s] + batch.batch_size(size[s], terms.first_batch, terms.growth)
-        rewards += size[s]
         me.weight[arm][s] = row[1 + s]
         me.pool_score[arm][s] = row[strata.place_of_score(num_strata, s)]
         for r in range(num_strata):
             me.pool_precision[arm][s][r] = row[strata.place_of_precision(num_strata, s, r)]
-    me.n[arm] = me.released[arm] = rewards
-    me.arm_end[arm] = rewards + batch.batch_size(rewards, terms.first_batch, terms.growth)
+    me.arm_end[arm] = me.n[arm] + batch.batch_size(me.n[arm], terms.first_batch, terms.growth)
     write_record(me, terms, arm)
 
 

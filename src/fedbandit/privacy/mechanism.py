@@ -261,7 +261,8 @@ class Mechanism:
     def take_back_cells(self, arm: int, releases: int, row: tuple[float, ...], sizes: Sequence[int]) -> None:
         """The same of a page of strata; ``sizes``: the decisions of each stratum, all of which may be in releases."""
         assert self.page.take_back is not None and self.ledger is not None  # noqa: S101, PT018  # the caller has looked
-        self.page.take_back(self.me, self.terms, arm, list(sizes), (float(releases), *row[1:]))
+        counted = private.skip_cells(self.me, arm, list(sizes))
+        self.page.take_back(self.me, self.terms, arm, counted, (float(releases), *row[1:]))
         self.ledger.restore({(arm, s): mark for s, mark in enumerate(sizes) if mark})
 
     # ---------------------------------------------------------------- a restart
