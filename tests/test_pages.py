@@ -292,7 +292,7 @@ def test_the_plain_engine_plays_all_of_the_contract():
 
 FUNCTIONS = (
     {*Page._fields}
-    - {"knows", "averaged", "columns", "network"}
+    - {"knows", "averaged", "columns", "network", "one_record"}
     - {"recount", "take_back", "chance"}  # for live sites
     - {"on_releases", "combine"}  # for gossip of releases: test_releases.py
     - {"context", "without_context", "records", "receive", "noise"}  # test_strata_policy.py, test_fed_linear.py
