@@ -22,7 +22,7 @@ from broken_mechanisms import broken_mechanisms
 from broken_sites import broken_sites
 from fedbandit import InvalidArgument
 from fedbandit.agent.core.bulletin import Bulletin
-from fedbandit.agent.core.decisions import ANY, Request
+from fedbandit.agent.core.decisions import ANY, Request, SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.audit.executor import Run, known_noise
@@ -30,8 +30,9 @@ from fedbandit.audit.measure import FALSE_ALARM, binomial_tail
 from fedbandit.audit.noise_tests import judge_noise, noise_of, with_real_noise
 from fedbandit.audit.pairs import pairs_of, search
 from fedbandit.audit.random_scripts import THEMES, drawn_script, terms_of
-from fedbandit.audit.scripts import EVENTS, Change, Decide, Drawn, Restart, once
+from fedbandit.audit.scripts import EVENTS, Change, Decide, DieAtNextWrite, Drawn, Restart, Script, once
 from fedbandit.audit.suite import AUDITED, check_noise, check_proof, jobs_on, together
+from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import GRID, laplace
 from measured_leaks import measured
 from more_broken_sites import more_broken_sites
@@ -77,6 +78,18 @@ def test_an_answer_that_only_the_caller_gets_is_no_leak():
     for entry in (once(5.0), (*once(0.3), *once(0.4))):
         drawn = Drawn(script, (Change(0, 0, entry),))
         assert list(pairs_of(drawn, 1.0)) in ([None], [])
+
+
+@pytest.mark.parametrize("key", [None, "of the visit"])
+@pytest.mark.parametrize("crash", ["before", "after"])
+def test_decisions_that_nobody_was_told_of_keep_their_place(crash, key):
+    """The process dies once two decisions are written: what comes later counts after them, and that is no leak."""
+    terms = Federation("audit", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=1, growth=2.0), reward_window=100.0)
+    draws = SiteDraws((0.0, 0.0), 0.5, None)
+    asked = Decide(1.0, Request(eligible=(0,), key=key, count=2), (draws, draws), (once(0.4), once(0.1)))
+    script = Script(terms, (DieAtNextWrite(1.0, crash), asked), 250.0, 1.0, 40.0, ("east", "north"), None, True)
+    for position in range(2):
+        assert [*pairs_of(Drawn(script, (Change(1, position, once(0.9)),)), 1.0)] == [None]
 
 
 # ---------------------------------------------------------------- scripts know the whole interface

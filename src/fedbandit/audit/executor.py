@@ -294,7 +294,11 @@ class Run:
                 self._numbers[decision.id] = len(self.decisions)
                 self._strata[len(self.decisions)] = decision.stratum
                 self.sums.made(len(self.decisions), decision)
-                self._waiting[decision.arm].append(len(self.decisions))
+                waiting, lost = self._waiting[decision.arm], _lost(decision)
+                if lost in waiting:  # asked for again, by its key
+                    waiting[waiting.index(lost)] = len(self.decisions)
+                else:
+                    waiting.append(len(self.decisions))
                 for report in event.entries[position]:
                     self._reports += 1
                     heapq.heappush(self._due, (self.now + report.delay, self._reports, len(self.decisions), report))
@@ -584,8 +588,9 @@ class Run:
         self.sums.begin_again(stored, self._numbers)
         self._waiting = [deque[int]() for _ in self.site.arms.names]
         for it in stored.decisions.values():
-            number = self._numbers.get(it.id)
-            if it.is_open and number is not None:
+            number = self._numbers.get(it.id, _lost(it))
+            self._strata[number] = it.stratum
+            if it.is_open:
                 self._waiting[it.arm].append(number)
                 if not it.rewarded:
                     self._counted.pop(number, None)
@@ -655,7 +660,7 @@ class Run:
             column = (arm, self._strata.get(number) if strata else None) if number else None
             if column is None or not lacking.get(column):
                 column = next(it for it, n in lacking.items() if n)
-            owner = None if number is None else ("decision", number, 0)
+            owner = None if number is None or number < 0 else ("decision", number, 0)
             self._pulls[column].append(("history", arm, position) if arm in history else owner)
             lacking[column] -= 1
 
@@ -702,6 +707,11 @@ class Run:
             if it != there:
                 raise Differs(it, there)
         self.seen.append(it)
+
+
+def _lost(decision: DecisionRecord) -> int:
+    """Stands for a decision that the site has made and nobody knows, because the process died: it has its place."""
+    return -decision.number
 
 
 class _Member:
