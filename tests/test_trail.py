@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbandit.agent.core.decisions import SiteDraws
+from fedbandit.agent.core.evaluation import EvaluatedPolicy, Evaluation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.trail import (
     BEGINNING,
@@ -96,10 +97,10 @@ def test_times():
 # ---------------------------------------------------------------- on disk
 
 
-def opened(tmp_path):
+def opened(tmp_path, terms=TERMS):
     return DurableSite(
-        lambda: SqliteJournal(tmp_path / "north.db", "north", TERMS, 1),
-        lambda stored: Site("north", TERMS, stored, lambda epsilon, count: [0] * count),
+        lambda: SqliteJournal(tmp_path / "north.db", "north", terms, 1),
+        lambda stored: Site("north", terms, stored, lambda epsilon, count: [0] * count),
         lambda: 0.0,
     )
 
@@ -163,6 +164,26 @@ def test_releases_are_numbered_and_say_nothing_of_rewards(tmp_path):
     high, low = (asyncio.run(scenario(tmp_path / str(reward), [reward] * 3)) for reward in (1.0, 0.0))
     assert high == low
     asyncio.run(scenario(tmp_path / "more", [0.75] * 30))
+
+
+def test_releases_for_other_policies_are_told_once_each(tmp_path):
+    terms = replace(TERMS, evaluation=Evaluation(1.0, (EvaluatedPolicy("uniform"),), batch=2))
+
+    async def scenario():
+        site = opened(tmp_path, terms)
+        for _ in range(5):
+            decision = await site.do(lambda it: it.decide(0.0, DRAWS))
+            await site.do(lambda it, made=decision: it.report(made.id, 1.0))
+        told, _ = await site.trail(Filter(arm="other policies"))
+        assert [(it.kind, it.what, it.detail) for it in told] == [
+            ("release", "evaluate", f"decisions up to {last}") for last in (2, 4)
+        ]
+        site.close()
+        site = opened(tmp_path, terms)
+        assert (await site.trail(Filter(arm="other policies")))[0] == told
+        site.close()
+
+    asyncio.run(scenario())
 
 
 def test_what_the_disk_does_not_take_is_not_told(tmp_path, monkeypatch):

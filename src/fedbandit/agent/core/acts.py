@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fedbandit.agent.core.context import Factors
 from fedbandit.agent.core.records import (
     ArmChanged,
+    EvaluationReleased,
     Excluded,
     HistoryEntered,
     Included,
@@ -23,7 +24,9 @@ from fedbandit.agent.core.trail import Act
 
 __all__ = ["acts_of", "tells"]
 
-_TELLING = frozenset({Act, ArmChanged, Excluded, HistoryEntered, Included, Neighbour, Released, Renewed, Unlinked})
+_TELLING = frozenset(
+    {Act, ArmChanged, EvaluationReleased, Excluded, HistoryEntered, Included, Neighbour, Released, Renewed, Unlinked}
+)
 
 
 def tells(records: Sequence[Record]) -> bool:
@@ -70,5 +73,7 @@ def acts_of(
             case Released(arm) if not is_new_incarnation and arm not in said and names[arm] in releases:
                 said.add(arm)
                 yield Act("release", "release", names[arm], detail=str(releases[names[arm]]))
+            case EvaluationReleased(last) if not is_new_incarnation:
+                yield Act("release", "evaluate", "other policies", detail=f"decisions up to {last}")
             case _:
                 pass

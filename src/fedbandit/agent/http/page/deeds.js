@@ -42,6 +42,7 @@ const DEEDS = {
   "login sign out": "signed out",
   "login refuse": "could not sign in: ~",
   "release release": "told the others a mean of *, number ~",
+  "release evaluate": "told the others sums for *: ~",
   "history enter": "entered earlier patients of *: ~",
   "start start": "started: ~",
   "stop stop": "stopped",
