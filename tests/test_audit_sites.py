@@ -70,6 +70,7 @@ def test_the_cost_of_a_reward_is_all_that_is_claimed(policy, claimed):
     found = search(terms_of(policy, 1.0), claimed, scripts=400, shrinking=0.0)
     assert found.leak is not None, found
     assert re.fullmatch(r"noise that costs (1|0\.\d+)", found.leak.what)
+    assert found.leak.shown[0].endswith(f"where e^{claimed:.3g} is claimed")
 
 
 def test_an_answer_that_only_the_caller_gets_is_no_leak():

@@ -11,7 +11,7 @@ Nothing rests on chance but which scripts are played: a site that keeps the proo
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, zip_longest
 from typing import Literal
 
 from fedbandit.agent.core.site import Site
@@ -102,10 +102,13 @@ def _compared(
     if leak is not None:
         return leak
     if base.delivered.get(changed) == run.delivered.get(changed) and base.counts != run.counts:
-        return Leak(pair, run.now, "other counts")
-    cost = sum(abs(run.shift(number)) * epsilon / GRID for number, epsilon in enumerate(run.draws))
+        here, there = next(it for it in zip_longest(run.counts, base.counts) if it[0] != it[1])
+        return replace(_leak(pair, Differs(here, there)), what="other counts")
+    costs = [abs(run.shift(number)) * epsilon / GRID for number, epsilon in enumerate(run.draws)]
+    cost, hiding = sum(costs), sum(it > 0.0 for it in costs)
     if cost > claimed * (1.0 + SAME):
-        return Leak(pair, run.now, f"noise that costs {cost:.3g}")
+        shown = f"the same, only if {hiding} draws of noise differ: that may be e^{cost:.3g} times less likely"
+        return Leak(pair, run.now, f"noise that costs {cost:.3g}", (f"{shown}, where e^{claimed:.3g} is claimed",))
     return None
 
 
