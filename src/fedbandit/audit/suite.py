@@ -37,9 +37,6 @@ from fedbandit.privacy.noise import GRID, NoiseSource
 AUDITED = ("fed_batch", "fed_ucb")
 NAMES = {"fed_batch": "FedBatch", "fed_ucb": "Fed_UCB"}
 NOISE_RUNS, FEWEST_RUNS = 1_000, 100  # of a site with eight releases
-MINUTES = 1.5
-"""How long an audit takes on two cores, unless somebody asks for more."""
-
 MEASURED = 0.5
 """The share of that time for what measures."""
 
@@ -265,7 +262,7 @@ def proofs_on(policies: Sequence[str], epsilon: float, site: Path | None = None)
 def run_jobs(
     jobs: Sequence[AuditJob],
     proofs: Sequence[AuditJob],
-    minutes: float = MINUTES,
+    minutes: float,
     on_progress: Progress | None = None,
 ) -> list[AuditRow]:
     """Run all that measures, then proofs, in two processes: so many minutes of each process's CPU time.
